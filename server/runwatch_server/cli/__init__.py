@@ -40,13 +40,13 @@ def main() -> None:
     except OSError as error:
         if error.errno not in _DISK_FULL:
             raise
-        _leave_unsaid()
+        _discard_unwritten_output()
         place = f"{error.filename}: " if error.filename else ""
         sys.stderr.write(f"runwatch: {place}{error.strerror}\n")
         sys.exit(_NOT_DONE)
 
 
-def _leave_unsaid() -> None:
+def _discard_unwritten_output() -> None:
     """Otherwise what is left in the output's buffer would fail again at interpreter exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())

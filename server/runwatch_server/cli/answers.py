@@ -24,19 +24,20 @@ class Answer(Generic[Facts]):
     """All that the service said, which may be more than the facts; for `--json`."""
 
 
-class UnlikeError(ValueError):
+class UnexpectedAnswerError(ValueError):
     """An answer is no document of the kind that was asked for; the message says where and why."""
 
 
 def answer_of(response: httpx.Response, kind: type[Facts]) -> Answer[Facts]:
-    """The response's document as `kind`, a struct of what is read of it. Raises UnlikeError."""
+    """The response's document as `kind`, a struct of what is read of it. Raises
+    UnexpectedAnswerError."""
     document = document_of(response)
     if document is None:
-        raise UnlikeError(f"found {response.text[:40]!r}, wanted a JSON object")
+        raise UnexpectedAnswerError(f"found {response.text[:40]!r}, wanted a JSON object")
     try:
         return Answer(msgspec.json.decode(response.content, type=kind), document)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UnlikeError(str(error)) from error
+        raise UnexpectedAnswerError(str(error)) from error
 
 
 def document_of(answer: httpx.Response) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from typer.core import TyperGroup
 
 from runwatch import __version__
 from runwatch_server.cli.choices import in_our_words
-from runwatch_server.cli.lazy import HANDS_ON, LazyCommand
+from runwatch_server.cli.lazy import FORWARDS_ARGUMENTS, LazyCommand
 
 _HERE: Final = "runwatch_server.cli"
 _UP_TO_THE_COMMAND: Final = {"allow_interspersed_args": False}
@@ -75,13 +75,13 @@ def _commands() -> list[LazyCommand]:
             "sync",
             f"{_HERE}.sync:sync",
             "Send spool directories to a service.",
-            **HANDS_ON,
+            **FORWARDS_ARGUMENTS,
         ),
         LazyCommand(
             "replay",
             f"{_HERE}.replay:replay",
             "Run a bundle's step again and name the module and operation that broke it.",
-            **HANDS_ON,
+            **FORWARDS_ARGUMENTS,
         ),
         LazyCommand("keys", f"{_HERE}.keys:app", "Manage API keys; needs the scope admin."),
         LazyCommand("rules", f"{_HERE}.rules:app", "Check, test, list and apply rules."),

@@ -8,7 +8,13 @@ from typing import Annotated
 
 import typer
 
-from runwatch_server.cli.open_database import DataDir, Url, said, settings_of, with_database
+from runwatch_server.cli.open_database import (
+    DataDir,
+    Url,
+    reported_errors,
+    settings_of,
+    with_database,
+)
 from runwatch_server.cli.output import AsJson, say, say_facts
 from runwatch_server.db import Database
 from runwatch_server.db.backup import BackupError, ask_copy, backed_up, restored
@@ -51,7 +57,7 @@ def backup(
 ) -> None:
     """Back up a SQLite database, even while the service runs, with the packed objects that it
     refers to, and check the copy. Exits with 1 if objects are lost or damaged."""
-    with said():
+    with reported_errors():
         settings = settings_of(data_dir, database_url)
         _check_engine(settings, objects_only, instead="pg_dump or pg_basebackup")
         if objects_only:
@@ -76,7 +82,7 @@ def restore(
 ) -> None:
     """Restore a backup into a data directory that has no database yet, and its packed objects into
     the object store. Exits with 1 if some are neither in the backup nor in the store."""
-    with said():
+    with reported_errors():
         settings = settings_of(data_dir, database_url)
         _check_engine(settings, objects_only, instead="pg_restore")
         if objects_only:

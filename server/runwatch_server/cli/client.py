@@ -18,7 +18,7 @@ from runwatch_server.cli.answers import (
     ID_PATTERN,
     Answer,
     Facts,
-    UnlikeError,
+    UnexpectedAnswerError,
     answer_of,
     document_of,
     fault_of_answer,
@@ -49,11 +49,11 @@ class KeyTextError(RunwatchError):
     """The given key cannot be a key."""
 
 
-class AwayError(RunwatchError):
+class UnavailableError(RunwatchError):
     """The service cannot answer now, but may later."""
 
 
-class SilentError(AwayError):
+class UnreachableError(UnavailableError):
     """Nothing answers at the service's address."""
 
 
@@ -70,44 +70,44 @@ class Client:
         """The answer, of which `kind` is read; any other answer ends the command too."""
         try:
             return self.ask(kind, method, path, **arguments)
-        except AwayError as error:
-            self.give_up(error)
+        except UnavailableError as error:
+            self.fail_unavailable(error)
 
     def ask(self, kind: type[Facts], method: str, path: str, **arguments: object) -> Answer[Facts]:
-        """The same for callers that can wait: raises AwayError if trying again may help."""
+        """The same for callers that can wait: raises UnavailableError if trying again may help."""
         response = self._respond(method, path, **arguments)
         try:
             return answer_of(response, kind)
-        except UnlikeError as error:
-            self._fail_unlike(method, path, str(error))
+        except UnexpectedAnswerError as error:
+            self._fail_unexpected(method, path, str(error))
 
     def order(self, method: str, path: str) -> None:
         """A request that is answered without a document. Only the service's own answer will do:
         nothing may be called done that another program said yes to."""
         try:
             response = self._respond(method, path)
-        except AwayError as error:
-            self.give_up(error)
+        except UnavailableError as error:
+            self.fail_unavailable(error)
         if response.status_code != HTTPStatus.NO_CONTENT:
             found = f"found the status {response.status_code}, wanted {HTTPStatus.NO_CONTENT}"
-            self._fail_unlike(method, path, found)
+            self._fail_unexpected(method, path, found)
 
-    def _fail_unlike(self, method: str, path: str, fault: str) -> NoReturn:
+    def _fail_unexpected(self, method: str, path: str, fault: str) -> NoReturn:
         self.fail(
             f"{self.address} is not a Runwatch service, or of another version: "
             f"{method} {path}: {fault}"
         )
 
     def _respond(self, method: str, path: str, **arguments: object) -> httpx.Response:
-        """Raises AwayError."""
+        """Raises UnavailableError."""
         try:
             response = self._http.request(method, path, **arguments)  # type: ignore[arg-type]
         except UnicodeEncodeError:
             self.fail("found text that is not UTF-8 among the arguments, wanted UTF-8")
         except httpx.HTTPError as error:
-            raise SilentError(f"{self.address} does not answer ({_reason(error)})") from error
+            raise UnreachableError(f"{self.address} does not answer ({_reason(error)})") from error
         if response.is_server_error:
-            raise AwayError(_words_of(response))
+            raise UnavailableError(_words_of(response))
         if _is_elsewhere(response):
             self.fail(
                 f"found nothing at {self.address}{_API}, wanted the address of a Runwatch "
@@ -124,9 +124,9 @@ class Client:
             self.fail(f"{self.address} is not a Runwatch service: {fault}")
         return response
 
-    def give_up(self, error: AwayError) -> NoReturn:
+    def fail_unavailable(self, error: UnavailableError) -> NoReturn:
         """Ends the command; says what to do if nothing answers."""
-        is_silent = isinstance(error, SilentError)
+        is_silent = isinstance(error, UnreachableError)
         self.fail(f"{error}; {_NOBODY_HELP}" if is_silent else str(error))
 
     @property

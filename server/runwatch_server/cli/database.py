@@ -7,7 +7,13 @@ import typer
 
 from runwatch_server.audit.chain import find_breaks
 from runwatch_server.cli.backups import backup, restore
-from runwatch_server.cli.open_database import DataDir, Url, said, settings_of, with_database
+from runwatch_server.cli.open_database import (
+    DataDir,
+    Url,
+    reported_errors,
+    settings_of,
+    with_database,
+)
 from runwatch_server.cli.output import AsJson, OurConsole, say, say_either, say_facts
 from runwatch_server.cli.progress import new_progress
 from runwatch_server.db import Database
@@ -30,7 +36,7 @@ def upgrade(data_dir: DataDir = None, database_url: Url = None, as_json: AsJson 
     async def work(database: Database) -> None:
         await database.migrate(upgrade_schema)
 
-    with said():
+    with reported_errors():
         place, _ = with_database(settings_of(data_dir, database_url), work)
     told = f"{place}: the tables are those of this version."
     say_either(told, {"place": place, "is_current": True}, as_json=as_json)
@@ -50,7 +56,7 @@ def check(
 ) -> None:
     """Check that the tables are those of this version, that the file, all frames and all packed
     objects are intact, and that nobody has changed the audit. Exits with 1 if a check fails."""
-    with said():
+    with reported_errors():
         settings = settings_of(data_dir, database_url)
         if settings.database_url is None:
             database_in(settings.data_dir)  # raises if there is none; opening would create it

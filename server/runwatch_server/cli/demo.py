@@ -15,11 +15,11 @@ from rich.markup import escape
 from runwatch.extras import pip_install
 from runwatch_server.cli.output import AsJson, OurConsole, say_facts
 from runwatch_server.demo.client import Client
-from runwatch_server.demo.director import Director
 from runwatch_server.demo.errors import DemoError
 from runwatch_server.demo.outcome import Outcome
+from runwatch_server.demo.runner import DemoRunner
 from runwatch_server.demo.service_process import ServiceProcess
-from runwatch_server.demo.trainers import Lesson
+from runwatch_server.demo.trainers import TrainingPlan
 from runwatch_server.demo.view import View
 from runwatch_server.secret_files import make_folder
 
@@ -47,8 +47,8 @@ def demo(
     _check(console, folder, steps=steps, fault_step=fault_step)
     try:
         with _folder(folder, keep=keep) as place:
-            lesson = Lesson(steps=steps, seed=seed, fault_step=fault_step)
-            outcome = _run(console, place, lesson, keep=keep)
+            plan = TrainingPlan(steps=steps, seed=seed, fault_step=fault_step)
+            outcome = _run(console, place, plan, keep=keep)
     except DemoError as error:
         console.print(
             f"[bold red]The demo could not go on:[/] {escape(str(error))}", highlight=False
@@ -60,15 +60,15 @@ def demo(
         raise typer.Exit(1)
 
 
-def _run(console: Console, place: Path, lesson: Lesson, *, keep: bool) -> Outcome:
+def _run(console: Console, place: Path, plan: TrainingPlan, *, keep: bool) -> Outcome:
     service = ServiceProcess(place)
     is_left_running = False
     try:
         service.start()
         console.print(f"A service is up at {service.url}, its data in {place}", highlight=False)
         with Client(service.url, service.admin_key) as client:
-            with View(console, lesson.steps) as view:
-                outcome = Director(place, lesson, service, client, view).run()
+            with View(console, plan.steps) as view:
+                outcome = DemoRunner(place, plan, service, client, view).run()
             view.show_outcome(outcome)
         is_left_running = keep
     finally:

@@ -12,7 +12,7 @@ from typing import Final
 NOT_EXECUTABLE: Final = 126
 NOT_FOUND: Final = 127
 """Exit codes, as shells use them."""
-_PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_FORWARDED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK_EVERY_S: Final = 0.05
 
 
@@ -23,7 +23,7 @@ def run_job(command: Sequence[str], variables: Mapping[str, str]) -> int:
     SIGINT, SIGTERM and SIGHUP are passed on to the job and do nothing to us.
     """
     got: list[int] = []
-    with _signals_kept(got):
+    with _signals_collected(got):
         try:
             job = subprocess.Popen(command, env=variables)
         except FileNotFoundError:
@@ -33,20 +33,20 @@ def run_job(command: Sequence[str], variables: Mapping[str, str]) -> int:
         # Polled: a signal that is delivered to one of numpy's threads would not end a wait here.
         while (code := job.poll()) is None:
             while got:
-                _hand_on(job, got.pop(0))
+                _forward_signal(job, got.pop(0))
             time.sleep(_LOOK_EVERY_S)
     return code if code >= 0 else 128 - code
 
 
 @contextmanager
-def _signals_kept(got: list[int]) -> Generator[None]:
+def _signals_collected(got: list[int]) -> Generator[None]:
     """Within, signals are only noted; those that were ignored stay ignored (nohup)."""
 
     def note(number: int, _: FrameType | None) -> None:
         got.append(number)
 
-    before = {number: signal.getsignal(number) for number in _PASSED_ON}
-    noted = [number for number in _PASSED_ON if before[number] is not signal.SIG_IGN]
+    before = {number: signal.getsignal(number) for number in _FORWARDED}
+    noted = [number for number in _FORWARDED if before[number] is not signal.SIG_IGN]
     for number in noted:
         signal.signal(number, note)
     try:
@@ -56,7 +56,7 @@ def _signals_kept(got: list[int]) -> Generator[None]:
             signal.signal(number, before[number])
 
 
-def _hand_on(job: "subprocess.Popen[bytes]", number: int) -> None:
+def _forward_signal(job: "subprocess.Popen[bytes]", number: int) -> None:
     """Passes a signal on to the job, unless the terminal has sent it there too.
 
     A terminal sends Ctrl-C to its whole foreground process group. If we passed it on, it would

@@ -23,7 +23,7 @@ class JobService:
     """The job's key."""
     own_key: str
     """Our key, to find and name the run; the job's if there is no other."""
-    how_to_look: str
+    how_to_open: str
 
     @property
     def address(self) -> str:
@@ -45,7 +45,7 @@ class JobService:
             trust_env=not self.url.startswith("http://127.0.0.1"),  # not reached through a proxy
         )
 
-    def look(self, path: str, kind: type[_Facts]) -> _Facts | None:
+    def get(self, path: str, kind: type[_Facts]) -> _Facts | None:
         """The decoded answer; None if the service refuses or another program answers. Raises as
         `ask` does."""
         answer = self.ask("GET", path)

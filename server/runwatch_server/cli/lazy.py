@@ -14,7 +14,7 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-HANDS_ON: Final[Mapping[str, Any]] = {
+FORWARDS_ARGUMENTS: Final[Mapping[str, Any]] = {
     "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
     "add_help_option": False,  # the other program has a help of its own
 }
@@ -41,7 +41,7 @@ class LazyCommand(TyperCommand):
             found = alone
         command = typer.main.get_command(found)
         assert isinstance(command, TyperCommand | TyperGroup)
-        _let_help_flow(command)
+        _join_help_lines(command)
         return command
 
     def make_context(
@@ -51,11 +51,11 @@ class LazyCommand(TyperCommand):
         return self.real.make_context(info_name, args, parent, **extra)
 
 
-def _let_help_flow(command: Any) -> None:
+def _join_help_lines(command: Any) -> None:
     """Joins the lines of a docstring in the help of a command and of those below it: on a narrower
     terminal each line end would leave a broken line."""
     if command.help:
         paragraphs = inspect.cleandoc(command.help).split("\n\n")
         command.help = "\n\n".join(" ".join(one.split()) for one in paragraphs)
     for below in getattr(command, "commands", {}).values():
-        _let_help_flow(below)
+        _join_help_lines(below)

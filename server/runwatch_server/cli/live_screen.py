@@ -11,9 +11,9 @@ from rich.text import Text
 from runwatch.nonfinite import JsonNumber, from_json
 from runwatch.terminal_text import readable
 from runwatch.vocabulary import RunState
-from runwatch_server.cli.run_look import CommandLook, Curve, Look
+from runwatch_server.cli.run_overview import CommandOverview, Curve, RunOverview
 from runwatch_server.cli.sparkline import sparkline
-from runwatch_server.cli.worst_layers import LayerLook
+from runwatch_server.cli.worst_layers import LayerOverview
 
 _STATE_STYLES: Final = {
     RunState.TRAINING: "green",
@@ -32,36 +32,38 @@ _MOST_SHOWN: Final = 6
 _TOLD: Final = ("loss", "grad_norm", "lr", "tokens_per_s")
 
 
-def screen(look: Look, *, note: str, only_ascii: bool = False) -> RenderableType:
+def screen(overview: RunOverview, *, note: str, only_ascii: bool = False) -> RenderableType:
     """The whole screen, for a terminal. `note` says how updates come, or why they do not."""
-    parts: list[RenderableType] = [_headline(look), Text()]
-    if look.curves:
-        parts += [_curves(look.curves, only_ascii=only_ascii), Text()]
-    if look.layers:
-        parts += [_layers(look.layers), Text()]
-    parts += _alerts(look)
-    parts += _commands(look.commands)
+    parts: list[RenderableType] = [_headline(overview), Text()]
+    if overview.curves:
+        parts += [_curves(overview.curves, only_ascii=only_ascii), Text()]
+    if overview.layers:
+        parts += [_layers(overview.layers), Text()]
+    parts += _alerts(overview)
+    parts += _commands(overview.commands)
     return Group(*parts, Text(note, style="dim"))
 
 
-def line(look: Look) -> str:
+def line(overview: RunOverview) -> str:
     """A summary in one line, for a log."""
-    run = look.run
-    numbers = [f"{name} {shown(look.latest[name])}" for name in _TOLD if name in look.latest]
-    firing = [f"{len(look.alerts)} firing"] if look.alerts else []
+    run = overview.run
+    numbers = [
+        f"{name} {shown(overview.latest[name])}" for name in _TOLD if name in overview.latest
+    ]
+    firing = [f"{len(overview.alerts)} firing"] if overview.alerts else []
     step = "no step yet" if run.last_step is None else f"step {run.last_step}"
-    return "  ".join([f"{look.at:%H:%M:%S}", _state(look), step, *numbers, *firing])
+    return "  ".join([f"{overview.at:%H:%M:%S}", _state(overview), step, *numbers, *firing])
 
 
-def changes(before: Look | None, look: Look) -> Iterable[str]:
-    """Alerts and commands that are new since the look before, or have another state."""
+def changes(before: RunOverview | None, overview: RunOverview) -> Iterable[str]:
+    """Alerts and commands that are new since the overview before, or have another state."""
     known_alerts = {} if before is None else {one.id: one for one in before.alerts}
     known_commands = {} if before is None else {one.id: one.state for one in before.commands}
-    for alert in look.alerts:
+    for alert in overview.alerts:
         known = known_alerts.pop(alert.id, None)
         if known is None or known.state != alert.state:
             yield f"  alert    {alert.severity} {alert.name}: {alert.state}: {alert.summary}"
-    for command in look.commands:
+    for command in overview.commands:
         if known_commands.get(command.id) != command.state:
             yield f"  command  {_action(command)}: {command.state} ({command.id})"
     yield from (
@@ -77,15 +79,17 @@ def shown(value: JsonNumber | float) -> str:
     return f"{number:.4g}"
 
 
-def _state(look: Look) -> str:
-    return f"{look.run.state}: {look.reason}" if look.reason else str(look.run.state)
+def _state(overview: RunOverview) -> str:
+    return (
+        f"{overview.run.state}: {overview.reason}" if overview.reason else str(overview.run.state)
+    )
 
 
-def _headline(look: Look) -> Text:
-    run = look.run
-    state = (_state(look), _STATE_STYLES.get(run.state, ""))
+def _headline(overview: RunOverview) -> Text:
+    run = overview.run
+    state = (_state(overview), _STATE_STYLES.get(run.state, ""))
     step = "no step yet" if run.last_step is None else f"step {run.last_step}"
-    speed = "" if look.steps_per_s is None else f"  {look.steps_per_s:.3g} steps/s"
+    speed = "" if overview.steps_per_s is None else f"  {overview.steps_per_s:.3g} steps/s"
     attempt = f"  attempt {run.current_attempt}" if run.current_attempt > 1 else ""
     text = Text.assemble((run.name, "bold"), "  ", state, f"  {step}{speed}{attempt}")
     return text.append(f"  policy {run.policy}  {run.id}", style="dim")
@@ -108,37 +112,37 @@ def _number(value: float) -> Text:
     return Text(f"{value:.4g}", style="bold" if is_finite else "bold red")
 
 
-def _layers(layers: Iterable[LayerLook]) -> Table:
+def _layers(layers: Iterable[LayerOverview]) -> Table:
     table = Table.grid(padding=(0, 2))
-    for index, look in enumerate(layers):
-        label = f"{look.stat} of the worst layers" if index == 0 else ""
-        factor = "" if look.times_usual is None else f"{look.times_usual:.3g} x its usual"
-        is_broken = isinstance(look.value, str)
+    for index, layer in enumerate(layers):
+        label = f"{layer.stat} of the worst layers" if index == 0 else ""
+        factor = "" if layer.times_usual is None else f"{layer.times_usual:.3g} x its usual"
+        is_broken = isinstance(layer.value, str)
         table.add_row(
             Text(label, style="dim"),
-            Text(readable(look.layer), overflow="fold"),
-            Text(shown(look.value), style="bold red" if is_broken else ""),
-            Text(factor, style="yellow" if (look.times_usual or 0) >= 3 else "dim"),
+            Text(readable(layer.layer), overflow="fold"),
+            Text(shown(layer.value), style="bold red" if is_broken else ""),
+            Text(factor, style="yellow" if (layer.times_usual or 0) >= 3 else "dim"),
         )
     return table
 
 
-def _alerts(look: Look) -> list[RenderableType]:
-    where = f"runwatch alerts --run {look.run.id}"
-    if not look.alerts and look.has_had_alerts:
+def _alerts(overview: RunOverview) -> list[RenderableType]:
+    where = f"runwatch alerts --run {overview.run.id}"
+    if not overview.alerts and overview.has_had_alerts:
         return [Text(f"no alert fires any more; what did: {where}", style="yellow")]
-    if not look.alerts:
+    if not overview.alerts:
         return [Text("no alert has fired", style="green")]
     told: list[RenderableType] = []
-    for alert in look.alerts[:_MOST_SHOWN]:
+    for alert in overview.alerts[:_MOST_SHOWN]:
         style = _SEVERITY_STYLES.get(alert.severity, "")
         told.append(
             Text.assemble((f"{alert.severity:<9}", style), alert.name, f"  {alert.summary}")
         )
-    return told + _more(len(look.alerts), where)
+    return told + _more(len(overview.alerts), where)
 
 
-def _commands(commands: list[CommandLook]) -> list[RenderableType]:
+def _commands(commands: list[CommandOverview]) -> list[RenderableType]:
     told: list[RenderableType] = []
     for command in commands[:_MOST_SHOWN]:
         style = "dim" if command.is_ended else "bold yellow"
@@ -154,7 +158,7 @@ def _more(num_all: int, where: str) -> list[RenderableType]:
     return [Text(f"and {rest} more: {where}", style="dim")] if rest > 0 else []
 
 
-def _action(command: CommandLook) -> str:
+def _action(command: CommandOverview) -> str:
     told = {name: value for name, value in command.action.items() if value is not None}
     kind = str(told.pop("kind", ""))
     words = [kind, *(f"{name} {value}" for name, value in told.items())]

@@ -42,7 +42,7 @@ def with_database(
 
 
 @contextmanager
-def said() -> Generator[None]:
+def reported_errors() -> Generator[None]:
     """Prints what went wrong, and exits with 2."""
     try:
         yield

@@ -88,7 +88,7 @@ def run(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with _service(data_dir, keep=keep) as service:
-            _say(console, f"Watched at {service.how_to_look.format(run_id=run_id)}")
+            _say(console, f"Watched at {service.how_to_open.format(run_id=run_id)}")
             if resume is not None and project is None:
                 project = _project_of(service, run_id)
             began_at = time.time()
@@ -164,7 +164,7 @@ def _check_named(service: JobService) -> None:
 def _project_of(service: JobService, run_id: str) -> str | None:
     """The project of a run that exists, to which its next attempt belongs; None if unknown."""
     try:
-        run = service.look(f"/runs/{run_id}", _Run)
+        run = service.get(f"/runs/{run_id}", _Run)
     except httpx.HTTPError:
         return None
     return None if run is None else run.project
@@ -253,7 +253,7 @@ def _alerts(service: JobService, run_id: str) -> list[_Alert] | None:
     give_up = time.monotonic() + _JUDGED_WITHIN_S
     while time.monotonic() < give_up:
         try:
-            found = service.look(path, _Alerts)
+            found = service.get(path, _Alerts)
         except httpx.HTTPError:
             return None
         if found is None:  # a trainer's key may read nothing

@@ -122,14 +122,14 @@ def _run(
     )
     for stop in (signal.SIGTERM, signal.SIGINT):
         # uvicorn drains, then raises the signal again: by then all is done, so exit with 0.
-        signal.signal(stop, _leave_it_at_that)
+        signal.signal(stop, _ignore_signal)
     try:
         server.run(sockets=[listener])
     except SystemExit as failed:  # raised by uvicorn if the app did not start; the log says why
         raise typer.Exit(2) from failed
 
 
-def _leave_it_at_that(_: int, __: FrameType | None) -> None:
+def _ignore_signal(_: int, __: FrameType | None) -> None:
     """A handler that does nothing. Unlike SIG_IGN, a child process does not inherit it."""
 
 

@@ -15,7 +15,7 @@ from runwatch.addresses import without_user
 from runwatch.findings import Finding, Verdict
 from runwatch.key_texts import trimmed
 from runwatch_server.auth.keys import KeyScope
-from runwatch_server.cli.answers import UnlikeError, answer_of, document_of
+from runwatch_server.cli.answers import UnexpectedAnswerError, answer_of, document_of
 from runwatch_server.cli.client import AddressError, KeyTextError, new_http
 
 _SKEW_TOLD_S: Final = 3.0
@@ -86,7 +86,7 @@ def _fault_of_ready(answer: httpx.Response) -> str:
         return ""
     try:
         answer_of(answer, _Ready)
-    except UnlikeError as error:
+    except UnexpectedAnswerError as error:
         return str(error)
     return ""
 

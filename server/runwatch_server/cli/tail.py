@@ -13,23 +13,23 @@ from rich.text import Text
 
 from runwatch.terminal_text import readable_line
 from runwatch.vocabulary import RunState
-from runwatch_server.cli.client import DEFAULT_URL, AwayError, Token, Url, open_client
+from runwatch_server.cli.client import DEFAULT_URL, Token, UnavailableError, Url, open_client
 from runwatch_server.cli.event_stream import EventStream
 from runwatch_server.cli.live_screen import changes, line, screen
 from runwatch_server.cli.output import AsJson, OurConsole, say_facts
-from runwatch_server.cli.run_look import Look, Looker
 from runwatch_server.cli.run_names import Run, find_run_id
+from runwatch_server.cli.run_overview import OverviewReader, RunOverview
 
 _POLL_S: Final = 5.0
 _INTERRUPTED: Final = 130
 
 
-class _Show(Protocol):
-    """Where looks are shown."""
+class _Display(Protocol):
+    """Where overviews are shown."""
 
-    def look(self, look: Look, *, is_live: bool) -> None: ...
+    def show(self, overview: RunOverview, *, is_live: bool) -> None: ...
 
-    def away(self, error: AwayError) -> None:
+    def show_error(self, error: UnavailableError) -> None:
         """Shows that the service does not answer now."""
 
 
@@ -51,41 +51,45 @@ def tail(
     Exits with 0 when the run has finished or was stopped, with 1 when it failed, with 2 if there is
     no such run or no answer, and with 130 after Ctrl-C.
     """
-    with open_client(url, token) as client, _show(as_json=as_json) as show:
-        looker = Looker(client, find_run_id(client, run), steps)
+    with open_client(url, token) as client, _display(as_json=as_json) as display:
+        reader = OverviewReader(client, find_run_id(client, run), steps)
         try:
-            first = looker.look()
-        except AwayError as error:
-            client.give_up(error)
+            first = reader.read()
+        except UnavailableError as error:
+            client.fail_unavailable(error)
         try:
-            last = first if once else _follow(looker, first, show, (url, token), every)
+            last = first if once else _follow(reader, first, display, (url, token), every)
         except KeyboardInterrupt as interrupt:
             raise typer.Exit(_INTERRUPTED) from interrupt
         if once:
-            show.look(first, is_live=False)
+            display.show(first, is_live=False)
     raise typer.Exit(1 if last.run.state is RunState.FAILED else 0)
 
 
 def _follow(
-    looker: Looker, look: Look, show: _Show, address: tuple[str, str], every_s: float
-) -> Look:
-    """Follows the run until it has ended; returns the last look."""
-    with EventStream(*address, look.run.id) as events:
-        show.look(look, is_live=events.is_open)
-        while not look.run.state.is_ended:
+    reader: OverviewReader,
+    overview: RunOverview,
+    display: _Display,
+    address: tuple[str, str],
+    every_s: float,
+) -> RunOverview:
+    """Follows the run until it has ended; returns the last overview."""
+    with EventStream(*address, overview.run.id) as events:
+        display.show(overview, is_live=events.is_open)
+        while not overview.run.state.is_ended:
             time.sleep(every_s)
             events.wait(_POLL_S)
             try:
-                look = looker.look()
-            except AwayError as error:
-                show.away(error)
+                overview = reader.read()
+            except UnavailableError as error:
+                display.show_error(error)
             else:
-                show.look(look, is_live=events.is_open)
-    return look
+                display.show(overview, is_live=events.is_open)
+    return overview
 
 
 @contextmanager
-def _show(*, as_json: bool) -> Generator[_Show]:
+def _display(*, as_json: bool) -> Generator[_Display]:
     console = OurConsole()
     if as_json:
         yield _Json()
@@ -99,15 +103,15 @@ def _show(*, as_json: bool) -> Generator[_Show]:
 class _Screen:
     def __init__(self, live: Live) -> None:
         self._live = live
-        self._last: Look | None = None
+        self._last: RunOverview | None = None
 
-    def look(self, look: Look, *, is_live: bool) -> None:
-        self._last = look
+    def show(self, overview: RunOverview, *, is_live: bool) -> None:
+        self._last = overview
         how = "live" if is_live else f"polling every {_POLL_S:.0f} s"
-        is_over = look.run.state.is_ended
+        is_over = overview.run.state.is_ended
         self._draw("the run has ended" if is_over else f"{how}; Ctrl-C leaves, the run goes on")
 
-    def away(self, error: AwayError) -> None:
+    def show_error(self, error: UnavailableError) -> None:
         self._draw(f"{error}; trying again")
 
     def _draw(self, note: str) -> None:
@@ -119,24 +123,24 @@ class _Screen:
 class _Lines:
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._before: Look | None = None
+        self._before: RunOverview | None = None
 
-    def look(self, look: Look, *, is_live: bool) -> None:
-        for text in (line(look), *changes(self._before, look)):
+    def show(self, overview: RunOverview, *, is_live: bool) -> None:
+        for text in (line(overview), *changes(self._before, overview)):
             self._console.print(Text(readable_line(text)), soft_wrap=True)
-        self._before = look
+        self._before = overview
 
-    def away(self, error: AwayError) -> None:
+    def show_error(self, error: UnavailableError) -> None:
         self._console.print(Text(f"{error}; trying again"), soft_wrap=True)
 
 
 class _Json:
-    """Each line is a `Look` without its curves: who reads the lines has seen the earlier values."""
+    """Each line is a `RunOverview` without its curves: a reader has seen the earlier values."""
 
-    def look(self, look: Look, *, is_live: bool) -> None:
-        facts = msgspec.to_builtins(msgspec.structs.replace(look, curves=[]))
+    def show(self, overview: RunOverview, *, is_live: bool) -> None:
+        facts = msgspec.to_builtins(msgspec.structs.replace(overview, curves=[]))
         del facts["curves"]
         say_facts(facts | {"live": is_live})
 
-    def away(self, error: AwayError) -> None:
+    def show_error(self, error: UnavailableError) -> None:
         say_facts({"error": str(error)})

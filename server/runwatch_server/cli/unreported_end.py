@@ -55,8 +55,8 @@ def report_end(service: JobService, run_id: str, code: int, *, began_at: float) 
 
 
 def _left_open(service: JobService, run_id: str, began_at: float) -> int | None:
-    run = service.look(f"/runs/{run_id}", _Run)
-    found = service.look(f"/runs/{run_id}/attempts", _Attempts)
+    run = service.get(f"/runs/{run_id}", _Run)
+    found = service.get(f"/runs/{run_id}/attempts", _Attempts)
     if run is None or found is None or run.state.is_ended:
         return None
     for attempt in found.attempts:

@@ -12,7 +12,7 @@ from runwatch.nonfinite import JsonNumber, from_json, to_json
 MOST_LAYERS: Final = 8
 
 
-class LayerLook(msgspec.Struct, frozen=True):
+class LayerOverview(msgspec.Struct, frozen=True):
     """How a layer's newest values compare with its usual ones."""
 
     layer: str
@@ -28,7 +28,7 @@ def worst_layers(
     layers: Sequence[str],
     values: Sequence[Sequence[JsonNumber]],
     counts: Sequence[Sequence[JsonNumber]],
-) -> list[LayerLook]:
+) -> list[LayerOverview]:
     """The layers with non-finite values in the newest bucket, then those farthest above their
     median.
 
@@ -37,24 +37,26 @@ def worst_layers(
     """
     broken = {index for index, row in enumerate(counts) if row and (number_of(row[-1]) or 0) > 0}
     found = [
-        _layer_look(name, stat, [number_of(value) for value in row], is_broken=index in broken)
+        _layer_overview(name, stat, [number_of(value) for value in row], is_broken=index in broken)
         for index, (name, row) in enumerate(zip(layers, values, strict=True))
         if row and (index in broken or row[-1] is not None)
     ]
     return sorted(found, key=_calm)[:MOST_LAYERS]
 
 
-def _layer_look(name: str, stat: str, row: Sequence[float | None], *, is_broken: bool) -> LayerLook:
+def _layer_overview(
+    name: str, stat: str, row: Sequence[float | None], *, is_broken: bool
+) -> LayerOverview:
     before = [value for value in row[:-1] if value is not None and math.isfinite(value)]
     usual = median(before) if before else 0.0
     newest = math.nan if is_broken or row[-1] is None else row[-1]
     is_known = usual > 0 and math.isfinite(newest)
-    return LayerLook(name, stat, to_json(newest), newest / usual if is_known else None)
+    return LayerOverview(name, stat, to_json(newest), newest / usual if is_known else None)
 
 
-def _calm(look: LayerLook) -> tuple[bool, float]:
+def _calm(layer: LayerOverview) -> tuple[bool, float]:
     """Sort key: the worst first."""
-    return (not isinstance(look.value, str), -(look.times_usual or 0.0))
+    return (not isinstance(layer.value, str), -(layer.times_usual or 0.0))
 
 
 def number_of(value: JsonNumber) -> float | None:

@@ -37,7 +37,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TrainerReport:
     """A line that a training printed; `line` is None when it has ended."""
 
     mode: Mode
@@ -45,7 +45,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lesson:
+class TrainingPlan:
     """What to train."""
 
     steps: int
@@ -59,15 +59,17 @@ _PROGRAM: Final = "runwatch_hooks.demo"
 class Trainer:
     """One training in a process of its own, on one thread."""
 
-    def __init__(self, mode: Mode, lesson: Lesson, folder: Path, hear: "queue.Queue[Told]") -> None:
+    def __init__(
+        self, mode: Mode, plan: TrainingPlan, folder: Path, reports: "queue.Queue[TrainerReport]"
+    ) -> None:
         self.mode = mode
         self.losses: list[float] = []
         self._command = [sys.executable, "-m", _PROGRAM, "--mode", mode.value]
-        self._command += ["--steps", str(lesson.steps), "--seed", str(lesson.seed)]
-        self._command += ["--fault-step", str(lesson.fault_step)]
+        self._command += ["--steps", str(plan.steps), "--seed", str(plan.seed)]
+        self._command += ["--fault-step", str(plan.fault_step)]
         self._command += ["--checkpoints", str(folder / "checkpoints" / mode.value)]
         self._log_path = folder / "logs" / f"{mode.value}.log"
-        self._hear = hear
+        self._reports = reports
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, variables: Mapping[str, str]) -> None:
@@ -107,7 +109,7 @@ class Trainer:
                 if line.ended:
                     self.losses = [from_json(loss) for loss in line.losses]
                 else:
-                    self._hear.put(Told(self.mode, line))
+                    self._reports.put(TrainerReport(self.mode, line))
         finally:
             lines.close()
-            self._hear.put(Told(self.mode, None))
+            self._reports.put(TrainerReport(self.mode, None))

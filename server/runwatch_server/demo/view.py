@@ -10,8 +10,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
+from runwatch_server.demo.events import DemoEvent
 from runwatch_server.demo.outcome import LAST_STEPS, Mode, Outcome
-from runwatch_server.demo.story import Happening
 
 _COLOURS: Final = {"alert": "bold red", "command": "bold yellow", "trainer": "bold green"}
 _LINE_EVERY_STEPS: Final = 100
@@ -60,11 +60,11 @@ class View:
         if not self._console.is_terminal and (step + 1) % _LINE_EVERY_STEPS == 0:
             self.say(f"  {mode.value:<12} step {step + 1} of {self._num_steps}, loss {shown}")
 
-    def happening(self, happening: Happening) -> None:
-        colour = _COLOURS.get(happening.kind, "")
+    def show_event(self, event: DemoEvent) -> None:
+        colour = _COLOURS.get(event.kind, "")
         elapsed_s = time.monotonic() - self._started_at
         self._console.print(
-            f"  {elapsed_s:5.1f} s  [{colour}]{happening.kind:<8}[/] {escape(happening.text)}",
+            f"  {elapsed_s:5.1f} s  [{colour}]{event.kind:<8}[/] {escape(event.text)}",
             highlight=False,
         )
 

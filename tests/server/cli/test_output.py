@@ -12,9 +12,15 @@ from runwatch.vocabulary import PolicyMode, RunState, Severity
 from runwatch_server import cli
 from runwatch_server.cli.live_screen import screen
 from runwatch_server.cli.output import OurConsole
-from runwatch_server.cli.run_look import AlertLook, CommandLook, Curve, Look, RunFacts
+from runwatch_server.cli.run_overview import (
+    AlertOverview,
+    CommandOverview,
+    Curve,
+    RunFacts,
+    RunOverview,
+)
 from runwatch_server.cli.tables import print_table
-from runwatch_server.cli.worst_layers import LayerLook
+from runwatch_server.cli.worst_layers import LayerOverview
 
 EVIL = "\x1b[2J\x9b1mEVIL"
 SHOWN = "?[2J?1mEVIL"
@@ -41,19 +47,19 @@ def test_a_table_stays_straight() -> None:
 
 def test_no_part_of_the_live_screen_is_obeyed() -> None:
     run = RunFacts("01", EVIL, "p", RunState.FAILED, PolicyMode.OBSERVE, 1, 5)
-    look = Look(
+    overview = RunOverview(
         at=datetime(2026, 1, 1, tzinfo=UTC),
         run=run,
         latest={EVIL: 1.0},
         steps_per_s=1.0,
         curves=[Curve(EVIL, [1.0, 2.0])],
-        layers=[LayerLook(EVIL, "grad_norm", 1.0, 2.0)],
-        alerts=[AlertLook("a", EVIL, Severity.CRITICAL, "firing", 5, EVIL)],
+        layers=[LayerOverview(EVIL, "grad_norm", 1.0, 2.0)],
+        alerts=[AlertOverview("a", EVIL, Severity.CRITICAL, "firing", 5, EVIL)],
         has_had_alerts=True,
-        commands=[CommandLook("c", {"kind": EVIL, EVIL: EVIL}, CommandState.PROPOSED, "")],
+        commands=[CommandOverview("c", {"kind": EVIL, EVIL: EVIL}, CommandState.PROPOSED, "")],
         reason=EVIL,
     )
-    told = printed(screen(look, note=EVIL))
+    told = printed(screen(overview, note=EVIL))
 
     assert not set(told) & {"\x1b", "\x9b"}
     assert told.count(SHOWN) == 10

@@ -11,26 +11,30 @@ def test_a_broken_layer_goes_before_one_that_grew() -> None:
 
     found = worst_layers("grad_norm", ["a", "b", "c"], values, [[0, 0], [0, 0], [0, 3]])
 
-    assert [(look.layer, look.value) for look in found] == [("c", "NaN"), ("b", 50.0), ("a", 1.0)]
-    assert [look.times_usual for look in found] == [None, 50.0, 1.0]
+    assert [(layer.layer, layer.value) for layer in found] == [
+        ("c", "NaN"),
+        ("b", 50.0),
+        ("a", 1.0),
+    ]
+    assert [layer.times_usual for layer in found] == [None, 50.0, 1.0]
 
 
 def test_a_layer_that_is_no_longer_measured_is_left_out() -> None:
     values: list[list[JsonNumber]] = [LEVEL, [1.0, 1.0, 1.0, None]]
 
-    assert [look.layer for look in worst_layers("grad_norm", ["a", "b"], values, [])] == ["a"]
+    assert [layer.layer for layer in worst_layers("grad_norm", ["a", "b"], values, [])] == ["a"]
 
 
 def test_what_was_never_above_zero_has_no_usual() -> None:
-    (look,) = worst_layers("grad_norm", ["a"], [[0.0, 0.0, 5.0]], [])
+    (layer,) = worst_layers("grad_norm", ["a"], [[0.0, 0.0, 5.0]], [])
 
-    assert look.times_usual is None
+    assert layer.times_usual is None
 
 
 def test_the_first_step_is_shown_and_a_run_without_layers_has_none() -> None:
-    (look,) = worst_layers("grad_norm", ["a"], [["+Inf"]], [])
+    (layer,) = worst_layers("grad_norm", ["a"], [["+Inf"]], [])
 
-    assert look.value == "+Inf"
+    assert layer.value == "+Inf"
     assert worst_layers("grad_norm", [], [], []) == []
 
 

@@ -13,7 +13,7 @@ from runwatch.commands import CommandState
 from runwatch.vocabulary import PolicyMode, RunState, Severity
 from runwatch_server.cli.answers import Number
 from runwatch_server.cli.client import Client
-from runwatch_server.cli.worst_layers import LayerLook, number_of, worst_layers
+from runwatch_server.cli.worst_layers import LayerOverview, number_of, worst_layers
 
 POINTS: Final = 60
 CURVES: Final = ("loss", "grad_norm", "lr", "loss_scale")
@@ -57,7 +57,7 @@ class Curve(msgspec.Struct, frozen=True):
     values: list[float | None]
 
 
-class AlertLook(msgspec.Struct, frozen=True):
+class AlertOverview(msgspec.Struct, frozen=True):
     id: str
     rule: str
     severity: Severity
@@ -72,7 +72,7 @@ class AlertLook(msgspec.Struct, frozen=True):
         return f"{self.rule} (rank {self.rank})" if self.rank else self.rule
 
 
-class CommandLook(msgspec.Struct, frozen=True):
+class CommandOverview(msgspec.Struct, frozen=True):
     id: str
     action: dict[str, Any]
     state: CommandState
@@ -84,11 +84,11 @@ class CommandLook(msgspec.Struct, frozen=True):
 
 
 class _Alerts(msgspec.Struct, frozen=True):
-    alerts: list[AlertLook]
+    alerts: list[AlertOverview]
 
 
 class _Commands(msgspec.Struct, frozen=True):
-    commands: list[CommandLook]
+    commands: list[CommandOverview]
 
 
 class _Pulse(msgspec.Struct, frozen=True):
@@ -140,44 +140,44 @@ class _Grid(msgspec.Struct, frozen=True):
             raise ValueError(f"found {found}, wanted one for each")
 
 
-class Look(msgspec.Struct, frozen=True):
+class RunOverview(msgspec.Struct, frozen=True):
     at: datetime
     run: RunFacts
     latest: dict[str, Number]
     """The newest values, by metric."""
     steps_per_s: float | None
     curves: list[Curve]
-    layers: list[LayerLook]
+    layers: list[LayerOverview]
     """Layers that stand out, the worst first."""
-    alerts: list[AlertLook]
+    alerts: list[AlertOverview]
     """Firing alerts, the critical ones first."""
     has_had_alerts: bool
     """Whether any alert has ever fired in this run."""
-    commands: list[CommandLook]
+    commands: list[CommandOverview]
     """The newest commands, the pending ones first."""
     reason: str = ""
     """Why the run ended, if its program said so; for example an exception."""
 
 
-class Looker:
+class OverviewReader:
     """Reads one run's state again and again; its layers, which cost most, less often."""
 
     def __init__(self, client: Client, run_id: str, num_steps: int) -> None:
         self._client = client
         self._run_id = run_id
         self._num_steps = num_steps
-        self._layers: list[LayerLook] = []
+        self._layers: list[LayerOverview] = []
         self._layers_at = -math.inf
 
-    def look(self) -> Look:
-        """Raises AwayError; a refusal by the service ends the command."""
+    def read(self) -> RunOverview:
+        """Raises UnavailableError; a refusal by the service ends the command."""
         client, path = self._client, f"/runs/{self._run_id}"
         run = client.ask(RunFacts, "GET", path).facts
         names = client.ask(_Names, "GET", f"{path}/metrics").facts
         pulse = _read_pulse(client, self._run_id)
         alerts = _read_alerts(client, self._run_id, _OPEN)
         first = max((run.last_step or 0) - self._num_steps + 1, 0)
-        return Look(
+        return RunOverview(
             at=datetime.now(UTC),
             run=run,
             latest=pulse.latest,
@@ -194,7 +194,7 @@ class Looker:
             reason=_read_reason(client, run) if run.state.is_ended else "",
         )
 
-    def _read_layers(self, run: RunFacts, layouts: Sequence[_Layout]) -> list[LayerLook]:
+    def _read_layers(self, run: RunFacts, layouts: Sequence[_Layout]) -> list[LayerOverview]:
         now = time.monotonic()
         if run.state.is_ended or now - self._layers_at >= _LAYERS_EVERY_S:
             self._layers = _read_layers(self._client, run, layouts)
@@ -227,7 +227,7 @@ def _read_curve(client: Client, run_id: str, metric: str, first_step: int) -> Cu
     )
 
 
-def _read_layers(client: Client, run: RunFacts, layouts: Sequence[_Layout]) -> list[LayerLook]:
+def _read_layers(client: Client, run: RunFacts, layouts: Sequence[_Layout]) -> list[LayerOverview]:
     measured = layouts[-1].stats if layouts else ()
     stat = next((stat for stat in _STATS if stat in measured), None)
     if stat is None or run.last_step is None:
@@ -245,17 +245,17 @@ def _read_grid(client: Client, run_id: str, stat: str, first_step: int) -> _Grid
     return client.ask(_Grid, "GET", f"/runs/{run_id}/heatmap", params=asked).facts
 
 
-def _read_alerts(client: Client, run_id: str, states: Sequence[AlertState]) -> list[AlertLook]:
+def _read_alerts(client: Client, run_id: str, states: Sequence[AlertState]) -> list[AlertOverview]:
     """The newest alerts in these states, without those of rules on trial."""
     asked = {"run_id": run_id, "state": states, "shadow": False, "limit": _MOST_ALERTS}
     return client.ask(_Alerts, "GET", "/alerts", params=asked).facts.alerts
 
 
-def _urgency(alert: AlertLook) -> tuple[int, str]:
+def _urgency(alert: AlertOverview) -> tuple[int, str]:
     return (-alert.severity.gravity, alert.id)
 
 
-def _read_commands(client: Client, run_id: str) -> list[CommandLook]:
+def _read_commands(client: Client, run_id: str) -> list[CommandOverview]:
     asked = {"limit": _MOST_COMMANDS}
     commands = client.ask(_Commands, "GET", f"/runs/{run_id}/commands", params=asked).facts.commands
     return sorted(commands, key=lambda command: command.is_ended)

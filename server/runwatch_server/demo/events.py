@@ -25,7 +25,7 @@ _ALERT_STATES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class DemoEvent:
     """One sentence, and its kind, which decides its colour."""
 
     kind: str
@@ -34,29 +34,29 @@ class Happening:
 
 
 @dataclass(slots=True)
-class Story:
+class RunEvents:
     """Remembers the state of each alert and command that was reported last."""
 
-    _told: dict[str, str] = field(default_factory=dict[str, str])
+    _last_states: dict[str, str] = field(default_factory=dict[str, str])
 
-    def of_alerts(self, alerts: Iterable[Alert]) -> list[Happening]:
+    def of_alerts(self, alerts: Iterable[Alert]) -> list[DemoEvent]:
         return [
-            Happening("alert", _alert_sentence(alert))
+            DemoEvent("alert", _alert_sentence(alert))
             for alert in alerts
-            if alert.state in _ALERT_STATES and self._is_news(alert.id, alert.state)
+            if alert.state in _ALERT_STATES and self._is_new(alert.id, alert.state)
         ]
 
-    def of_commands(self, commands: Iterable[Command]) -> list[Happening]:
+    def of_commands(self, commands: Iterable[Command]) -> list[DemoEvent]:
         return [
-            Happening("command", _command_sentence(command))
+            DemoEvent("command", _command_sentence(command))
             for command in commands
-            if self._is_news(command.id, command.state)
+            if self._is_new(command.id, command.state)
         ]
 
-    def _is_news(self, key: str, state: str) -> bool:
-        if self._told.get(key) == state:
+    def _is_new(self, key: str, state: str) -> bool:
+        if self._last_states.get(key) == state:
             return False
-        self._told[key] = state
+        self._last_states[key] = state
         return True
 
 

@@ -9,10 +9,10 @@ from typing import Final
 from runwatch.vocabulary import PolicyMode, RunId, Severity
 from runwatch_server.clock import Clock
 from runwatch_server.demo.client import Client
+from runwatch_server.demo.events import DemoEvent, RunEvents
 from runwatch_server.demo.outcome import Mode, Outcome
 from runwatch_server.demo.service_process import ServiceProcess
-from runwatch_server.demo.story import Happening, Story
-from runwatch_server.demo.trainers import Lesson, Told, Trainer
+from runwatch_server.demo.trainers import Trainer, TrainerReport, TrainingPlan
 from runwatch_server.demo.view import View
 
 PROJECT: Final = "demo"
@@ -21,22 +21,22 @@ _LOOK_EVERY_S: Final = 0.25
 """Seconds between queries of what the service has seen and done."""
 
 
-class Director:
+class DemoRunner:
     """Starts the trainings with a running service, and watches both."""
 
     def __init__(
-        self, folder: Path, lesson: Lesson, service: ServiceProcess, client: Client, view: View
+        self, folder: Path, plan: TrainingPlan, service: ServiceProcess, client: Client, view: View
     ) -> None:
         self._folder = folder
-        self._lesson = lesson
+        self._plan = plan
         self._service = service
         self._client = client
         self._view = view
-        self._heard: queue.Queue[Told] = queue.Queue()
-        self._trainers = {mode: Trainer(mode, lesson, folder, self._heard) for mode in Mode}
+        self._reports: queue.Queue[TrainerReport] = queue.Queue()
+        self._trainers = {mode: Trainer(mode, plan, folder, self._reports) for mode in Mode}
         clock = Clock()
         self._run_ids = {mode: RunId(clock.new_ulid()) for mode in (Mode.CLEAN, Mode.PROTECTED)}
-        self._stories = {mode: Story() for mode in self._run_ids}
+        self._events = {mode: RunEvents() for mode in self._run_ids}
         self._rolled_back: tuple[int, int] | None = None
 
     def run(self) -> Outcome:
@@ -57,15 +57,15 @@ class Director:
             self._view.begin(mode)
             self._trainers[mode].start(self._variables(mode, token))
         running = set(modes)
-        looked_at = 0.0
+        asked_at = 0.0
         while running:
-            self._hear(running)
-            if time.monotonic() - looked_at > _LOOK_EVERY_S:
-                self._look(modes)
-                looked_at = time.monotonic()
+            self._handle_report(running)
+            if time.monotonic() - asked_at > _LOOK_EVERY_S:
+                self._report_changes(modes)
+                asked_at = time.monotonic()
         for mode in modes:
             self._trainers[mode].finish()
-        self._look(modes)
+        self._report_changes(modes)
 
     def _variables(self, mode: Mode, token: str) -> dict[str, str]:
         """The environment variables of a trainer; none of ours if it is not watched."""
@@ -82,47 +82,47 @@ class Director:
             "RUNWATCH_DISABLED": "0",
         }
 
-    def _hear(self, running: set[Mode]) -> None:
+    def _handle_report(self, running: set[Mode]) -> None:
         """Handle one line of a trainer, if one comes soon."""
         try:
-            told = self._heard.get(timeout=_LOOK_EVERY_S)
+            report = self._reports.get(timeout=_LOOK_EVERY_S)
         except queue.Empty:
             return
-        if told.line is None:
-            running.discard(told.mode)
+        if report.line is None:
+            running.discard(report.mode)
             return
-        line = told.line
+        line = report.line
         if line.step is None:
             return
         if line.rolled_back_to is not None:
             self._rolled_back = (line.step, line.rolled_back_to)
-            self._look((told.mode,))
+            self._report_changes((report.mode,))
             words = f"went back after step {line.step}, and trains step {line.rolled_back_to} next"
-            self._view.happening(Happening("trainer", words))
-        self._view.progress(told.mode, line.step, line.loss_value)
+            self._view.show_event(DemoEvent("trainer", words))
+        self._view.progress(report.mode, line.step, line.loss_value)
 
-    def _look(self, modes: Sequence[Mode]) -> None:
+    def _report_changes(self, modes: Sequence[Mode]) -> None:
         """Report what is new at the service."""
         for mode in modes:
             if mode not in self._run_ids:
                 continue
-            run_id, story = self._run_ids[mode], self._stories[mode]
-            happenings = story.of_alerts(self._client.alerts(run_id))
-            happenings += story.of_commands(self._client.commands(run_id))
-            for happening in happenings:
-                self._view.happening(happening)
+            run_id, events = self._run_ids[mode], self._events[mode]
+            new_events = events.of_alerts(self._client.alerts(run_id))
+            new_events += events.of_commands(self._client.commands(run_id))
+            for event in new_events:
+                self._view.show_event(event)
 
     def _outcome(self) -> Outcome:
         run_id = self._run_ids[Mode.PROTECTED]
         on_clean = self._client.alerts(self._run_ids[Mode.CLEAN])
         back = self._rolled_back
         return Outcome(
-            fault_step=self._lesson.fault_step,
+            fault_step=self._plan.fault_step,
             detected_step=self._detected_step(run_id),
             rolled_back_at=None if back is None else back[0],
             rolled_back_to=None if back is None else back[1],
             losses={mode: trainer.losses for mode, trainer in self._trainers.items()},
-            stored_losses=self._client.losses(run_id, self._lesson.steps),
+            stored_losses=self._client.losses(run_id, self._plan.steps),
             false_alerts=sum(
                 # A machine that is busy with other things makes slower steps, which alerts of
                 # `info` report.
@@ -137,6 +137,6 @@ class Director:
         steps = [
             alert.firing_step
             for alert in self._client.alerts(run_id)
-            if alert.firing_step is not None and alert.firing_step >= self._lesson.fault_step
+            if alert.firing_step is not None and alert.firing_step >= self._plan.fault_step
         ]
         return min(steps, default=None)
