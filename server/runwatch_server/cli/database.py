@@ -20,7 +20,7 @@ from runwatch_server.db import Database
 from runwatch_server.db.sqlite import database_in
 from runwatch_server.objects import ObjectStore, make_objects
 from runwatch_server.schema import SchemaState, schema_state, upgrade_schema
-from runwatch_server.telemetry.frame_check import find_rotten, num_frames
+from runwatch_server.telemetry.frame_check import find_damaged, num_frames
 from runwatch_server.telemetry.packs.copies import find_faults
 from runwatch_server.telemetry.packs.queries import indexed_objects
 
@@ -93,7 +93,7 @@ async def _frame_faults(database: Database) -> list[str]:
         total = await num_frames(connection)
     with new_progress(OurConsole(stderr=True)) as progress:
         task = progress.add_task("frames", total=total)
-        return await find_rotten(database, partial(progress.advance, task))
+        return await find_damaged(database, partial(progress.advance, task))
 
 
 async def _object_faults(database: Database, objects: ObjectStore | None) -> list[str]:

@@ -27,7 +27,7 @@ from runwatch_server.cli.server import Server
 from runwatch_server.errors import SettingsError
 from runwatch_server.services import Services
 from runwatch_server.settings import Settings
-from runwatch_server.web.slow_peers import patient
+from runwatch_server.web.slow_peers import closing_slow_peers
 
 _BACKLOG: Final = 2048
 _SWITCH_S: Final = 0.0005
@@ -107,7 +107,7 @@ def _run(
             log_config=None,
             access_log=False,
             backlog=_BACKLOG,
-            http=patient(settings.patience_s),
+            http=closing_slow_peers(settings.patience_s),
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=round(settings.drain_s),
             ssl_certfile=settings.tls_cert,

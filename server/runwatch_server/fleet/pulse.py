@@ -53,7 +53,7 @@ class Pulse(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _CachedCurve:
     curve: Curve | None
     last_loss: dict[str, JsonNumber]
     """By its metric, for frames that hold none; empty where the run has sent none."""
@@ -68,7 +68,7 @@ class Pulses:
         self._database = database
         self._reader = reader
         self._clock = clock
-        self._kept: OrderedDict[RunId, _Kept] = OrderedDict()
+        self._cache: OrderedDict[RunId, _CachedCurve] = OrderedDict()
 
     async def read(self, found: Sequence[Run]) -> list[Pulse]:
         return [await self._pulse(run) for run in found]
@@ -86,7 +86,7 @@ class Pulses:
 
     def forget(self, run_id: RunId) -> None:
         """Drops a removed run's curve, since a new run may come under the same id."""
-        self._kept.pop(run_id, None)
+        self._cache.pop(run_id, None)
 
     async def _pulse(self, run: Run) -> Pulse:
         curve = (await self._known(run)).curve
@@ -98,17 +98,17 @@ class Pulses:
             body = await queries.newest_frame(connection, run.id, attempt)
         return None if body is None else await asyncio.to_thread(decode_metrics, body)
 
-    async def _known(self, run: Run) -> _Kept:
+    async def _known(self, run: Run) -> _CachedCurve:
         mark = (run.current_attempt, run.last_step, run.state.is_ended)
         now = self._clock.monotonic()
-        kept = self._kept.get(run.id)
-        if kept is None or (kept.mark != mark and now - kept.read_at >= _FRESH_S):
-            kept = _Kept(*await self._read(run), now, mark)
-            self._kept[run.id] = kept
-        self._kept.move_to_end(run.id)
-        if len(self._kept) > _MAX_CACHED:
-            self._kept.popitem(last=False)
-        return kept
+        cached = self._cache.get(run.id)
+        if cached is None or (cached.mark != mark and now - cached.read_at >= _FRESH_S):
+            cached = _CachedCurve(*await self._read(run), now, mark)
+            self._cache[run.id] = cached
+        self._cache.move_to_end(run.id)
+        if len(self._cache) > _MAX_CACHED:
+            self._cache.popitem(last=False)
+        return cached
 
     async def _read(self, run: Run) -> tuple[Curve | None, dict[str, JsonNumber]]:
         async with self._database.read() as connection:

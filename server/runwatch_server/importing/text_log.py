@@ -28,7 +28,7 @@ _OF_THE_WHOLE_RUN: Final = "train_runtime"
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _PlacedLine:
     place: str
     index: int
     """Of its line among those that appeared on the terminal."""
@@ -41,14 +41,14 @@ class _Told:
 def read_text_log(text: str) -> RawLog | None:
     """The log in a text; None if no lines of it are about a training."""
     lines = _lines(text)
-    told = _of_training(_with_epochs(_with_headings(_told(lines), lines)))
-    if not told:
+    placed = _of_training(_with_epochs(_with_headings(_placed_lines(lines), lines)))
+    if not placed:
         return None
-    told = _one_series_each(told)
-    counted = _counted(told, [line for _, line in lines])
+    placed = _one_series_each(placed)
+    counted = _counted(placed, [line for _, line in lines])
     entries = [
         Entry(one.place, step, None, _values(one.line, epoch))
-        for one, (step, epoch) in zip(told, counted, strict=True)
+        for one, (step, epoch) in zip(placed, counted, strict=True)
     ]
     return RawLog(entries, (f"read as text: {len(entries)} lines are about the training",))
 
@@ -63,17 +63,19 @@ def _lines(text: str) -> list[tuple[str, str]]:
     ]
 
 
-def _told(lines: list[tuple[str, str]]) -> Iterator[_Told]:
+def _placed_lines(lines: list[tuple[str, str]]) -> Iterator[_PlacedLine]:
     boxed = dict(boxes([line for _, line in lines]))
     for index, (place, line) in enumerate(lines):
-        yield _Told(place, index, boxed.get(index) or read_line(line))
+        yield _PlacedLine(place, index, boxed.get(index) or read_line(line))
 
 
-def _with_headings(told: Iterable[_Told], lines: list[tuple[str, str]]) -> Iterator[_Told]:
+def _with_headings(
+    placed: Iterable[_PlacedLine], lines: list[tuple[str, str]]
+) -> Iterator[_PlacedLine]:
     """Indented lines below one that only says where the run is, as OLMo and Composer print them,
     are at that place."""
     heading: ProgressLine | None = None
-    for one in told:
+    for one in placed:
         line = one.line
         if line.is_placed or line.epoch is not None or not lines[one.index][1][0].isspace():
             heading = line if line.is_placed and not _known(tuple(line.values)) else None
@@ -82,12 +84,12 @@ def _with_headings(told: Iterable[_Told], lines: list[tuple[str, str]]) -> Itera
         yield one
 
 
-def _with_epochs(told: Iterator[_Told]) -> Iterator[_Told]:
+def _with_epochs(placed: Iterator[_PlacedLine]) -> Iterator[_PlacedLine]:
     """A line without an epoch belongs to the last epoch named; lines after `Eval begin` are of an
     evaluation until the next epoch is named."""
     epoch: int | None = None
     is_evaluation = False
-    for one in told:
+    for one in placed:
         is_evaluation = one.line.epoch is None and (
             is_evaluation or (one.line.opens_evaluation and epoch is not None)
         )
@@ -96,8 +98,8 @@ def _with_epochs(told: Iterator[_Told]) -> Iterator[_Told]:
         yield replace(one, line=line if line.epoch == epoch else replace(line, epoch=epoch))
 
 
-def _of_training(told: Iterator[_Told]) -> list[_Told]:
-    keyed = [(key, one) for one in told if (key := _key(one.line)) is not None]
+def _of_training(placed: Iterator[_PlacedLine]) -> list[_PlacedLine]:
+    keyed = [(key, one) for one in placed if (key := _key(one.line)) is not None]
     repeats = Counter(key for key, _ in keyed)
     return [one for key, one in keyed if repeats[key] >= _MIN_REPEATS]
 
@@ -118,11 +120,11 @@ def _known(names: tuple[str, ...]) -> frozenset[str]:
     )  # fmt: skip
 
 
-def _one_series_each(told: list[_Told]) -> list[_Told]:
+def _one_series_each(placed: list[_PlacedLine]) -> list[_PlacedLine]:
     """If a series has several names, the most frequent is used. The means of epochs beside the
     losses of batches are another series, even if both are called `loss`."""
-    told = _apart_from_means(told)
-    counts = Counter(name for one in told for name in one.line.values)
+    placed = _apart_from_means(placed)
+    counts = Counter(name for one in placed for name in one.line.values)
     chosen: dict[str, str] = {}
     for name, _ in counts.most_common():
         if (metric := metric_of(name)) is not None:
@@ -132,25 +134,25 @@ def _one_series_each(told: list[_Told]) -> list[_Told]:
         for name in counts
         if (metric := metric_of(name)) is not None and chosen[metric] != name
     }
-    return [_renamed(one, others) for one in told]
+    return [_renamed(one, others) for one in placed]
 
 
-def _apart_from_means(told: list[_Told]) -> list[_Told]:
-    with_loss = [one.line for one in told if one.has_loss()]
+def _apart_from_means(placed: list[_PlacedLine]) -> list[_PlacedLine]:
+    with_loss = [one.line for one in placed if one.has_loss()]
     # fairseq's line about an epoch has a step, as those about batches have, but no place in it.
     if _is_of_most(line.place is not None for line in with_loss):
-        are_means = [one.line.place is None for one in told]
+        are_means = [one.line.place is None for one in placed]
     elif _is_of_most(line.is_placed for line in with_loss):
-        are_means = [not one.line.is_placed for one in told]
+        are_means = [not one.line.is_placed for one in placed]
     else:
-        return told
+        return placed
     means = {
-        name: f"mean/{name}" for name in {name for one in told for name in one.line.values}
+        name: f"mean/{name}" for name in {name for one in placed for name in one.line.values}
         if metric_of(name) == "loss"
     }  # fmt: skip
     return [
         _renamed(one, means) if is_mean else one
-        for one, is_mean in zip(told, are_means, strict=True)
+        for one, is_mean in zip(placed, are_means, strict=True)
     ]
 
 
@@ -160,24 +162,24 @@ def _is_of_most(verdicts: Iterable[bool]) -> bool:
     return counts[True] > counts[False] > 0
 
 
-def _renamed(one: _Told, names: Mapping[str, str]) -> _Told:
+def _renamed(one: _PlacedLine, names: Mapping[str, str]) -> _PlacedLine:
     if not any(name in names for name in one.line.values):
         return one
     values = {names.get(name, name): value for name, value in one.line.values.items()}
     return replace(one, line=replace(one.line, values=values))
 
 
-def _counted(told: list[_Told], lines: list[str]) -> list[tuple[int | None, int | None]]:
+def _counted(placed: list[_PlacedLine], lines: list[str]) -> list[tuple[int | None, int | None]]:
     """The step and the epoch of each row; `lines` are those of the whole log."""
-    epochs = [one.line.epoch for one in told]
-    steps = [one.line.step for one in told]
-    has_loss = [one.has_loss() for one in told]
-    are_rows = has_loss if any(has_loss) else [True] * len(told)
+    epochs = [one.line.epoch for one in placed]
+    steps = [one.line.step for one in placed]
+    has_loss = [one.has_loss() for one in placed]
+    are_rows = has_loss if any(has_loss) else [True] * len(placed)
     if _count_rows(steps, are_rows):
         return list(zip(steps, epochs, strict=True))
     # Other progress bars, as for extracting features, have counts of their own.
     places = [
-        one.line.place if is_row else None for one, is_row in zip(told, are_rows, strict=True)
+        one.line.place if is_row else None for one, is_row in zip(placed, are_rows, strict=True)
     ]
     if _count_rows(places, are_rows):
         if all(epoch is None for epoch in epochs):
@@ -185,10 +187,10 @@ def _counted(told: list[_Told], lines: list[str]) -> list[tuple[int | None, int 
         return list(zip(places, epochs, strict=True))
     if _count_rows(epochs, are_rows, least=0.9):
         return list(zip(epochs, epochs, strict=True))
-    rows = list(compress((one.index for one in told), are_rows))
+    rows = list(compress((one.index for one in placed), are_rows))
     if (beside := steps_beside(rows, lines)) is not None:
         of_rows = dict(zip(rows, beside, strict=True))
-        return [(of_rows.get(one.index), one.line.epoch) for one in told]
+        return [(of_rows.get(one.index), one.line.epoch) for one in placed]
     return [(None, epoch) for epoch in epochs]
 
 

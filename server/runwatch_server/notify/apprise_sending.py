@@ -13,7 +13,7 @@ from urllib.parse import quote
 import apprise
 
 from runwatch_server.errors import SettingsError
-from runwatch_server.notify.networks import Line, Network, held_to, may_connect
+from runwatch_server.notify.networks import ConnectionGuard, Network, guarded_by, may_connect
 from runwatch_server.notify.receivers import Receiver
 from runwatch_server.notify.sending import Message
 
@@ -35,7 +35,7 @@ _LOCAL: Final = frozenset(
 )
 """Services that address this machine and nobody on call."""
 _UNHELD: Final = frozenset(("mqtt", "mqtts", "xmpp", "xmpps"))
-"""Services that connect from threads of their own, which `held_to` does not restrict."""
+"""Services that connect from threads of their own, which `guarded_by` does not restrict."""
 
 
 class AppriseSender:
@@ -65,12 +65,12 @@ class AppriseSender:
                 "allow_networks, as in allow_networks: [127.0.0.0/8]"
             )
 
-    def send(self, message: Message, line: Line) -> bool:
+    def send(self, message: Message, guard: ConnectionGuard) -> bool:
         """Send a message; returns whether the service accepted it."""
         plugin = self._plugin(message.dedup_key)
         assert plugin is not None, "the address was tried at the start"
         kind = apprise.NotifyType.SUCCESS if message.is_over else apprise.NotifyType.FAILURE
-        with held_to(line):
+        with guarded_by(guard):
             return bool(
                 plugin.notify(
                     title=message.title,

@@ -31,7 +31,7 @@ from runwatch_server.notify.delivery_groups import (
     retry_after_s,
 )
 from runwatch_server.notify.explaining import Explainer
-from runwatch_server.notify.networks import Line
+from runwatch_server.notify.networks import ConnectionGuard
 from runwatch_server.notify.receivers import Receiver, Receivers
 from runwatch_server.notify.records import Delivery, DeliveryState, Kind
 from runwatch_server.notify.sending import ATTEMPT_S, Message, Sender, cut_after
@@ -111,7 +111,7 @@ class Dispatcher:
         self._pruned_at = -math.inf
         self._under_way: asyncio.Future[bool] | None = None
         """The last attempt, on its thread."""
-        self._line = Line(receiver.allowed)
+        self._guard = ConnectionGuard(receiver.allowed)
         """Its connections."""
         self.figures = DispatcherFigures(receiver.name)
 
@@ -220,15 +220,15 @@ class Dispatcher:
         still runs, nothing else is sent: a receiver has one thread, and would otherwise take
         another's."""
         if self._under_way is not None and not self._under_way.done():
-            self._line.cut()
+            self._guard.cut()
             return False
-        self._line = Line(self._receiver.allowed)
+        self._guard = ConnectionGuard(self._receiver.allowed)
         loop = asyncio.get_running_loop()
         self._under_way = loop.run_in_executor(
-            self._threads, self._sender.send, message, self._line
+            self._threads, self._sender.send, message, self._guard
         )
         self._under_way.add_done_callback(_forget_failure)
-        async with cut_after(self._line, ATTEMPT_S):
+        async with cut_after(self._guard, ATTEMPT_S):
             return await asyncio.shield(self._under_way)
 
     async def _still_open(self, group: DeliveryGroup) -> int:

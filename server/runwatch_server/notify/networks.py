@@ -35,7 +35,7 @@ class CutOffError(OSError):
     """The attempt to send was cut off before it connected."""
 
 
-class _Kept(NamedTuple):
+class _Connection(NamedTuple):
     """A connection: the number of its file, and a duplicate, because TLS takes the file from one
     socket to another."""
 
@@ -52,7 +52,7 @@ class _Kept(NamedTuple):
         return not os.path.samestat(found, os.fstat(self.duplicate.fileno()))
 
 
-class Line:
+class ConnectionGuard:
     """What one attempt to send may connect to, and the connections that it has made.
 
     `cut` ends them from another thread. An HTTP client's timeout bounds only the wait for the next
@@ -62,19 +62,19 @@ class Line:
     def __init__(self, allowed: Sequence[Network]) -> None:
         self.allowed = allowed
         self._lock = Lock()
-        self._connections: list[_Kept] = []
+        self._connections: list[_Connection] = []
         self._is_cut = False
 
-    def keep(self, connecting: socket.socket) -> None:
+    def add(self, connecting: socket.socket) -> None:
         """Keep a connection, and let go of those that are closed: a receiver sees their end only
         then, and one that serves a connection at a time waits for it. Raises CutOffError after
         `cut`."""
         with self._lock:
             if self._is_cut:
                 raise CutOffError("the attempt took too long")
-            self._let_go(one for one in self._connections if one.is_closed)
+            self._drop(one for one in self._connections if one.is_closed)
             duplicate = socket.socket(fileno=os.dup(connecting.fileno()))
-            self._connections.append(_Kept(connecting.fileno(), duplicate))
+            self._connections.append(_Connection(connecting.fileno(), duplicate))
 
     @property
     def num_received(self) -> int:
@@ -93,9 +93,9 @@ class Line:
     def close(self) -> None:
         """Close the duplicates."""
         with self._lock:
-            self._let_go(self._connections)
+            self._drop(self._connections)
 
-    def _let_go(self, connections: Iterable[_Kept]) -> None:
+    def _drop(self, connections: Iterable[_Connection]) -> None:
         for one in tuple(connections):
             one.duplicate.close()
             self._connections.remove(one)
@@ -111,13 +111,13 @@ def _num_received(connection: socket.socket) -> int:
     return 0
 
 
-class _Held(local):
+class _ThreadGuard(local):
     """The restriction of the thread while it sends; None if it sends nothing."""
 
-    line: Line | None = None
+    guard: ConnectionGuard | None = None
 
 
-_held: Final = _Held()
+_thread_guard: Final = _ThreadGuard()
 _installed: Final[list[bool]] = []
 
 
@@ -135,16 +135,16 @@ def may_connect(address: str, allowed: Sequence[Network]) -> bool:
 
 
 @contextmanager
-def held_to(line: Line) -> Generator[None]:
+def guarded_by(guard: ConnectionGuard) -> Generator[None]:
     """Within this context, the thread may connect and send only to allowed addresses; others raise
-    ForbiddenAddressError. `line` keeps the connections."""
+    ForbiddenAddressError. `guard` keeps the connections."""
     _install()
-    _held.line = line
+    _thread_guard.guard = guard
     try:
         yield
     finally:
-        _held.line = None
-        line.close()
+        _thread_guard.guard = None
+        guard.close()
 
 
 def _install() -> None:
@@ -155,14 +155,14 @@ def _install() -> None:
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    line = _held.line
-    if event not in _EVENTS or line is None:
+    guard = _thread_guard.guard
+    if event not in _EVENTS or guard is None:
         return
     address = arguments[1]  # host and port; anything else is no public host
     if address is None:  # the socket is already connected
         return
     host = str(address[0]) if len(address) >= 2 else ""
-    if not may_connect(host, line.allowed):
+    if not may_connect(host, guard.allowed):
         raise ForbiddenAddressError("the receiver leads to an address that is not allowed")
     if event == _CONNECT:
-        line.keep(arguments[0])
+        guard.add(arguments[0])

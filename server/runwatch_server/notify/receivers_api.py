@@ -11,7 +11,7 @@ from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.errors import ForbiddenError, NotFoundError
 from runwatch_server.notify.assembly import sender_to
-from runwatch_server.notify.networks import Line
+from runwatch_server.notify.networks import ConnectionGuard
 from runwatch_server.notify.receivers import Receiver, Receivers, without_secrets
 from runwatch_server.notify.sending import ATTEMPT_S, Message, cut_after
 from runwatch_server.services import CurrentServices
@@ -101,16 +101,16 @@ def view_of(config: Receivers) -> ReceiverList:
 
 
 async def _try(receiver: Receiver, message: Message) -> bool:
-    line = Line(receiver.allowed)
+    guard = ConnectionGuard(receiver.allowed)
     try:
-        async with cut_after(line, ATTEMPT_S):
-            return await asyncio.to_thread(_send, receiver, message, line)
+        async with cut_after(guard, ATTEMPT_S):
+            return await asyncio.to_thread(_send, receiver, message, guard)
     except TimeoutError:
         return False
 
 
-def _send(receiver: Receiver, message: Message, line: Line) -> bool:
-    return sender_to(receiver).send(message, line)
+def _send(receiver: Receiver, message: Message, guard: ConnectionGuard) -> bool:
+    return sender_to(receiver).send(message, guard)
 
 
 def _check_unbound(principal: Principal) -> None:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from runwatch_server.notify.networks import Line
+from runwatch_server.notify.networks import ConnectionGuard
 
 ATTEMPT_S: Final = 30.0
 """Longest wait for a receiver in seconds, even if each single byte of its answer comes in time."""
@@ -18,25 +18,25 @@ _LOOK_EVERY_S: Final = 0.1
 
 
 @asynccontextmanager
-async def cut_after(line: Line, longest_s: float) -> AsyncGenerator[None]:
+async def cut_after(guard: ConnectionGuard, longest_s: float) -> AsyncGenerator[None]:
     """Wait in this context for an attempt on another thread. It is cut off if it takes too long,
     if its answer is too large, or if the service stops, because nothing else would end it. Raises
     TimeoutError."""
-    watching = asyncio.create_task(_cut_if_flooded(line))
+    watching = asyncio.create_task(_cut_if_flooded(guard))
     try:
         async with asyncio.timeout(longest_s):
             yield
     except (TimeoutError, asyncio.CancelledError):
-        line.cut()
+        guard.cut()
         raise
     finally:
         watching.cancel()
 
 
-async def _cut_if_flooded(line: Line) -> None:
-    while line.num_received <= _MOST_BYTES:
+async def _cut_if_flooded(guard: ConnectionGuard) -> None:
+    while guard.num_received <= _MOST_BYTES:
         await asyncio.sleep(_LOOK_EVERY_S)
-    line.cut()
+    guard.cut()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Message:
 
 
 class Sender(Protocol):
-    def send(self, message: Message, line: Line) -> bool:
+    def send(self, message: Message, guard: ConnectionGuard) -> bool:
         """Send a message; returns whether the receiver accepted it. Blocks, at most until the line
         is cut: call it on a worker thread."""
         ...

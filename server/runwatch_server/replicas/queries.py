@@ -15,7 +15,7 @@ from runwatch.vocabulary import Phase, RunId, RunState
 from runwatch_server.alerts.evaluation.frame_queries import STREAMS_BEHIND
 from runwatch_server.alerts.tables import alerts
 from runwatch_server.replicas.tables import leases, signs
-from runwatch_server.runs.heard_rank import Sign
+from runwatch_server.runs.rank_activity import LifeSign
 from runwatch_server.runs.tables import runs
 from runwatch_server.telemetry.tables import streams
 
@@ -102,7 +102,7 @@ async def list_runs_to_own(connection: AsyncConnection) -> dict[RunId, bool]:
     return {RunId(row.id): row.is_held for row in found}
 
 
-async def note_signs(connection: AsyncConnection, heard: Sequence[Sign], *, by: str) -> None:
+async def note_signs(connection: AsyncConnection, heard: Sequence[LifeSign], *, by: str) -> None:
     """Store the newest sign of each rank."""
     for start in range(0, len(heard), _CHUNK_ROWS):
         rows = [_row(sign, by) for sign in heard[start : start + _CHUNK_ROWS]]
@@ -118,15 +118,15 @@ async def note_signs(connection: AsyncConnection, heard: Sequence[Sign], *, by: 
 
 async def read_signs(
     connection: AsyncConnection, *, since: float, but_by: str
-) -> tuple[list[Sign], float]:
+) -> tuple[list[LifeSign], float]:
     """The signs that others have stored since a time, and the time of the newest."""
     found = await connection.execute(_SIGNS_OF_OTHERS, {"since": since, "but_by": but_by})
     rows = found.mappings().all()
     newest = max((row["noted_at"] for row in rows), default=since)
-    return [_sign(row) for row in rows], newest
+    return [_life_sign(row) for row in rows], newest
 
 
-def _row(sign: Sign, by: str) -> dict[str, object]:
+def _row(sign: LifeSign, by: str) -> dict[str, object]:
     return {
         "run_id": sign.run_id,
         "attempt": sign.attempt,
@@ -145,9 +145,9 @@ def _row(sign: Sign, by: str) -> dict[str, object]:
     }
 
 
-def _sign(row: sa.RowMapping) -> Sign:
+def _life_sign(row: sa.RowMapping) -> LifeSign:
     now: float = row["now"]
-    return Sign(
+    return LifeSign(
         run_id=RunId(row["run_id"]),
         attempt=row["attempt"],
         rank=row["rank"],

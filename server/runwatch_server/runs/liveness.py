@@ -10,7 +10,7 @@ from typing import Final
 
 from runwatch.messages import Heartbeat
 from runwatch.vocabulary import RunId
-from runwatch_server.runs.heard_rank import HeardRank, RankFacts, Sign
+from runwatch_server.runs.rank_activity import LifeSign, RankActivity, RankFacts
 
 BEAT_S: Final = 1.0
 """Seconds from one beat of the pause watch to the next."""
@@ -23,7 +23,7 @@ class _LiveAttempt:
     """The attempt of a run that we listen to, with the ranks that are expected to send."""
 
     attempt: int
-    ranks: dict[int, HeardRank]
+    ranks: dict[int, RankActivity]
 
 
 class Liveness:
@@ -31,7 +31,7 @@ class Liveness:
 
     def __init__(self) -> None:
         self._runs: dict[RunId, _LiveAttempt] = {}
-        self._heard: dict[tuple[RunId, int, int], Sign | None] = {}
+        self._heard: dict[tuple[RunId, int, int], LifeSign | None] = {}
         """What the other replicas have yet to be told; None: whatever is known by then."""
         self._beat_at: float | None = None
         """When the pause watch last beat; None: it has not begun."""
@@ -40,7 +40,7 @@ class Liveness:
         """Begins to listen for rank 0 of an attempt; older attempts are forgotten."""
         live = self._runs.get(run_id)
         if live is None or live.attempt < attempt:
-            first = HeardRank(since=now, last_contact=now)
+            first = RankActivity(since=now, last_contact=now)
             self._runs[run_id] = _LiveAttempt(attempt, {0: first})
 
     def forget(self, run_id: RunId) -> None:
@@ -80,10 +80,10 @@ class Liveness:
             self._heard[run_id, heartbeat.attempt, heartbeat.rank] = None
             known.note_heartbeat(heartbeat, now)
 
-    def take_signs(self, *, now: float) -> list[Sign]:
+    def take_signs(self, *, now: float) -> list[LifeSign]:
         """What was heard here since the last call, for the other replicas."""
         heard, self._heard = self._heard, {}
-        signs: list[Sign] = []
+        signs: list[LifeSign] = []
         for (run_id, attempt, rank), sign in heard.items():
             live = self._runs.get(run_id)
             if sign is not None:
@@ -92,13 +92,13 @@ class Liveness:
                 signs.append(live.ranks[rank].sign(run_id, attempt, rank, now=now))
         return signs
 
-    def keep_signs(self, signs: Sequence[Sign]) -> None:
+    def keep_signs(self, signs: Sequence[LifeSign]) -> None:
         """Takes back signs that could not be sent; the next call gives them, or newer ones."""
         for sign in signs:
             key = (sign.run_id, sign.attempt, sign.rank)
             self._heard.setdefault(key, sign if sign.has_left else None)
 
-    def note_sign(self, sign: Sign, *, now: float) -> None:
+    def note_sign(self, sign: LifeSign, *, now: float) -> None:
         """Notes what another replica heard from a rank; ignored for a run that has ended here."""
         if sign.run_id not in self._runs:
             return
@@ -159,10 +159,10 @@ class Liveness:
         """The runs that are expected to send."""
         return tuple(self._runs)
 
-    def _rank(self, run_id: RunId, attempt: int, rank: int, now: float) -> HeardRank | None:
+    def _rank(self, run_id: RunId, attempt: int, rank: int, now: float) -> RankActivity | None:
         """None if we listen to a newer attempt."""
         self.open_attempt(run_id, attempt, now=now)
         live = self._runs[run_id]
         if attempt < live.attempt:
             return None
-        return live.ranks.setdefault(rank, HeardRank(since=now, last_contact=now))
+        return live.ranks.setdefault(rank, RankActivity(since=now, last_contact=now))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from runwatch.vocabulary import Phase, RunState
-from runwatch_server.runs.heard_rank import RankFacts
+from runwatch_server.runs.rank_activity import RankFacts
 
 _BY_PHASE: Final = {
     Phase.EVAL: RunState.EVALUATING,

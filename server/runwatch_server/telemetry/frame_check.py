@@ -23,7 +23,7 @@ async def num_frames(connection: AsyncConnection) -> int:
     return await connection.scalar(sa.select(sa.func.count()).select_from(frames)) or 0
 
 
-async def find_rotten(database: Database, on_read: Callable[[int], object]) -> list[str]:
+async def find_damaged(database: Database, on_read: Callable[[int], object]) -> list[str]:
     """Describe each frame that cannot be read, and why. Reads all frames; `on_read` is called again
     and again with the number of further frames read."""
     faults: list[str] = []

@@ -26,7 +26,7 @@ class GapCounter(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _ReportedGap:
     run_id: RunId
     attempt: int
     rank: int
@@ -44,7 +44,7 @@ class GapLog:
         self._events = events
         self._counter = counter
         self._known: set[tuple[RunId, str]] = set()
-        self._waiting: asyncio.Queue[_Told] = asyncio.Queue(_MOST_WAITING)
+        self._waiting: asyncio.Queue[_ReportedGap] = asyncio.Queue(_MOST_WAITING)
 
     def observe_gaps(self, run_id: RunId, attempt: int, rank: int, gaps: Sequence[Gap]) -> None:
         for gap in gaps:
@@ -53,7 +53,7 @@ class GapLog:
             is_new = gap.reason is not GapReason.LATE and (run_id, gap.where) not in self._known
             if is_new and not self._waiting.full():
                 self._remember(run_id, gap)
-                self._waiting.put_nowait(_Told(run_id, attempt, rank, gap))
+                self._waiting.put_nowait(_ReportedGap(run_id, attempt, rank, gap))
 
     def forget(self, run_id: RunId) -> None:
         """The run was removed."""
@@ -61,12 +61,12 @@ class GapLog:
 
     async def run(self) -> None:
         while True:
-            told = await self._waiting.get()
+            reported = await self._waiting.get()
             try:
-                await self._record(told)
+                await self._record(reported)
             except ServiceError as error:
-                log.warning("run %s: a gap was not noted: %s", told.run_id, error)
-                self._known.discard((told.run_id, told.gap.where))
+                log.warning("run %s: a gap was not noted: %s", reported.run_id, error)
+                self._known.discard((reported.run_id, reported.gap.where))
 
     def _remember(self, run_id: RunId, gap: Gap) -> None:
         log.error(
@@ -81,8 +81,8 @@ class GapLog:
             self._known.clear()
         self._known.add((run_id, gap.where))
 
-    async def _record(self, told: _Told) -> None:
-        gap = told.gap
+    async def _record(self, reported: _ReportedGap) -> None:
+        gap = reported.gap
         event = Event(
             step=gap.first_step,
             kind="unreadable",
@@ -91,10 +91,10 @@ class GapLog:
         )
         record = partial(
             self._events.record,
-            run_id=told.run_id,
+            run_id=reported.run_id,
             recorded=(event,),
-            attempt=told.attempt,
-            rank=told.rank,
+            attempt=reported.attempt,
+            rank=reported.rank,
             segment=gap.segment,
         )
-        await self._database.write(record, of=told.run_id)
+        await self._database.write(record, of=reported.run_id)

@@ -35,7 +35,7 @@ class GapObserver(Protocol):
     def observe_gaps(self, run_id: RunId, attempt: int, rank: int, gaps: Sequence[Gap]) -> None: ...
 
 
-class NobodyHears:
+class NoGapObserver:
     """An observer for readers outside of the service."""
 
     def observe_gaps(self, run_id: RunId, attempt: int, rank: int, gaps: Sequence[Gap]) -> None:

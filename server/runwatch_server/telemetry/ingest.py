@@ -36,7 +36,7 @@ handing it to a thread when all are busy. A larger one goes to a thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receipted:
+class IngestResult:
     """The reply to the sender once the frame is on disk."""
 
     attempt: int
@@ -83,7 +83,7 @@ class Ingest:
         self._observer = observer
         self._names = MetricNames(database, most=metrics_per_run)
 
-    async def put_frame(self, run_id: RunId, body: bytes, *, late: bool) -> Receipted:
+    async def put_frame(self, run_id: RunId, body: bytes, *, late: bool) -> IngestResult:
         """Store a frame in binary form. Raises FrameError or ServiceError."""
         self._check_disk()
         header, block = split_frame(body)
@@ -109,7 +109,7 @@ class Ingest:
             )
         )
 
-    async def put_json_frame(self, run_id: RunId, body: bytes, *, late: bool) -> Receipted:
+    async def put_json_frame(self, run_id: RunId, body: bytes, *, late: bool) -> IngestResult:
         """Store a frame in JSON form. Raises FrameError or ServiceError."""
         self._check_disk()
         check_json_texts("frame", body)
@@ -134,7 +134,7 @@ class Ingest:
     async def _layout(self, run_id: RunId, layout_hash: str) -> Layout | None:
         return await self._layouts.find(run_id, layout_hash) if layout_hash else None
 
-    async def _store(self, received: Received) -> Receipted:
+    async def _store(self, received: Received) -> IngestResult:
         check_contents(received.frame)
         run_id, names = received.run_id, received.frame.metric_names
         refused = await self._names.refused(run_id, names)
@@ -184,13 +184,13 @@ class Ingest:
 
     async def _insert(
         self, connection: AsyncConnection, received: Received, refused: frozenset[str]
-    ) -> Receipted:
+    ) -> IngestResult:
         run_id, frame = received.run_id, received.frame
         state = await queries.stream_state(connection, run_id, frame.attempt, frame.rank)
         if state is None:
             raise run_not_found(run_id)
         if not await is_to_be_stored(connection, received, state):
-            return _receipted(frame, state.next_seq, duplicate=True)
+            return _result(frame, state.next_seq, duplicate=True)
         next_seq = await queries.store_frame(
             connection,
             self._row(received),
@@ -204,7 +204,7 @@ class Ingest:
             await queries.add_metrics(connection, run_id, frame.metric_names)
         await self._record_events(connection, run_id, frame, refused)
         await store_histograms(connection, run_id, frame)
-        return _receipted(frame, next_seq, duplicate=False)
+        return _result(frame, next_seq, duplicate=False)
 
     async def _record_events(
         self, connection: AsyncConnection, run_id: RunId, frame: Frame, refused: frozenset[str]
@@ -253,8 +253,8 @@ def _encoded(parsed: JsonFrame, layout: Layout | None, arrived_at: float) -> tup
         raise FrameError(f"frame: {error}") from error
 
 
-def _receipted(frame: Frame, next_seq: int, *, duplicate: bool) -> Receipted:
-    return Receipted(
+def _result(frame: Frame, next_seq: int, *, duplicate: bool) -> IngestResult:
+    return IngestResult(
         attempt=frame.attempt,
         rank=frame.rank,
         acked=frame.seq,

@@ -28,7 +28,7 @@ _COARSE: Final = 64
 """Number of points at which the whole run is checked for anything left out."""
 
 
-async def layer_told(
+async def with_left_out(
     reader: Reader, run_id: RunId, layer: str, stat: str, window: Window, series: Series
 ) -> Series:
     """A layer's series, in which steps that left something out are counted as not finite."""
@@ -42,7 +42,7 @@ async def layer_told(
     return _marked(series, counts.buckets)
 
 
-async def layers_told(
+async def with_left_out_layers(
     reader: Reader,
     run_id: RunId,
     layers: tuple[str, ...],

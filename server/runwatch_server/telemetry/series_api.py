@@ -13,7 +13,7 @@ from runwatch_server.errors import UnprocessableError
 from runwatch_server.runs.access import VisibleRunId
 from runwatch_server.services import CurrentServices
 from runwatch_server.telemetry import queries
-from runwatch_server.telemetry.left_out import layer_told, layers_told
+from runwatch_server.telemetry.left_out import with_left_out, with_left_out_layers
 from runwatch_server.telemetry.reading import Window
 from runwatch_server.telemetry.series_export import (
     MEDIA_TYPES,
@@ -113,7 +113,7 @@ async def get_series(
         series = await services.reader.metric_series(run_id, metric, window)
     elif metric is None and layer is not None and stat is not None:
         series = await services.reader.layer_series(run_id, layer, stat, window)
-        series = await layer_told(services.reader, run_id, layer, stat, window, series)
+        series = await with_left_out(services.reader, run_id, layer, stat, window, series)
     else:
         raise UnprocessableError("invalid_request", "query: wanted metric=, or layer= and stat=")
     view = await asyncio.to_thread(series_view, run_id, metric or stat or "", layer, window, series)
@@ -140,7 +140,7 @@ async def get_heatmap(
     """One stat of all layers over steps; `points` is the number of buckets. The layers are those
     of the newest layout, and those of older layouts that have values in these steps."""
     layers, series = await services.reader.all_layers(run_id, stat, window)
-    series = await layers_told(services.reader, run_id, layers, stat, window, series)
+    series = await with_left_out_layers(services.reader, run_id, layers, stat, window, series)
     view = await asyncio.to_thread(
         heatmap_view, run_id, stat, aggregate, window.rank, layers, series
     )

@@ -30,7 +30,7 @@ class Waiting(StrEnum):
 _State = tuple[Waiting | None, RequestResponseCycle | None, int]
 
 
-class PatientProtocol(H11Protocol):
+class SlowPeerProtocol(H11Protocol):
     """Checks its connection every `patience_s` seconds.
 
     Closes it if it waits for the same thing as at the check before and too little has moved, which
@@ -49,7 +49,7 @@ class PatientProtocol(H11Protocol):
         self._num_drained = 0
         self._before = self._state()
         self._bytes_before = 0
-        self._next_look = self.loop.call_later(self.patience_s, self._look)
+        self._next_check = self.loop.call_later(self.patience_s, self._check)
 
     def data_received(self, data: bytes) -> None:
         self._num_bytes += len(data)
@@ -60,20 +60,24 @@ class PatientProtocol(H11Protocol):
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._next_look.cancel()
+        self._next_check.cancel()
         super().connection_lost(exc)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         state, num_bytes = self._state(), self._num_bytes - self._bytes_before
         waiting = state[0]
-        if waiting is not None and state == self._before and not self._flows(waiting, num_bytes):
+        if (
+            waiting is not None
+            and state == self._before
+            and not self._is_moving(waiting, num_bytes)
+        ):
             log.info("a connection from %s is closed: it waited for %s", self.client, waiting)
             self.transport.abort()
             return
         self._before, self._bytes_before = state, self._num_bytes
-        self._next_look = self.loop.call_later(self.patience_s, self._look)
+        self._next_check = self.loop.call_later(self.patience_s, self._check)
 
-    def _flows(self, waiting: Waiting, num_bytes: int) -> bool:
+    def _is_moving(self, waiting: Waiting, num_bytes: int) -> bool:
         return waiting is Waiting.BODY and num_bytes >= MIN_BYTES_PER_S * self.patience_s
 
     def _state(self) -> _State:
@@ -95,9 +99,9 @@ class PatientProtocol(H11Protocol):
         return Waiting.BODY if self._request.more_body and not self.flow.read_paused else None
 
 
-def patient(patience_s: float) -> type[PatientProtocol]:
-    """The protocol class with this patience; uvicorn makes an instance for each connection."""
-    return type("PatientProtocol", (PatientProtocol,), {"patience_s": patience_s})
+def closing_slow_peers(patience_s: float) -> type[SlowPeerProtocol]:
+    """The protocol class with this interval; uvicorn makes an instance for each connection."""
+    return type("SlowPeerProtocol", (SlowPeerProtocol,), {"patience_s": patience_s})
 
 
 def _find_dead_peers(transport: asyncio.Transport, patience_s: float) -> None:

@@ -15,7 +15,7 @@ from tests.waiting import LONGEST_S
 
 from runwatch_server.errors import SettingsError
 from runwatch_server.notify.apprise_sending import AppriseSender
-from runwatch_server.notify.networks import Line
+from runwatch_server.notify.networks import ConnectionGuard
 from runwatch_server.notify.receivers import Receiver, Wanted
 from runwatch_server.notify.sending import ATTEMPT_S, Message, cut_after
 
@@ -37,7 +37,9 @@ def sender_to(url: str) -> AppriseSender:
 
 
 def test_a_webhook_gets_the_dedup_key_beside_the_text(sink: Sink) -> None:
-    assert sender_to(f"json://127.0.0.1:{sink.port}/hook?+X-A=b").send(MESSAGE, Line(LOOPBACK))
+    assert sender_to(f"json://127.0.0.1:{sink.port}/hook?+X-A=b").send(
+        MESSAGE, ConnectionGuard(LOOPBACK)
+    )
 
     (body,) = sink.bodies
     assert (body["title"], body["message"], body["dedup_key"]) == ("t", "b", "k1")
@@ -47,7 +49,7 @@ def test_a_redirect_leads_nowhere_even_where_the_address_asks_for_it(sink: Sink)
     with running_sink() as elsewhere:
         sink.answer, sink.location = lambda _: 307, elsewhere.url
         assert not sender_to(f"json://127.0.0.1:{sink.port}/?redirect=yes").send(
-            MESSAGE, Line(LOOPBACK)
+            MESSAGE, ConnectionGuard(LOOPBACK)
         )
 
         assert elsewhere.posts == []
@@ -56,7 +58,7 @@ def test_a_redirect_leads_nowhere_even_where_the_address_asks_for_it(sink: Sink)
 def test_a_refusal_is_no_delivery(sink: Sink) -> None:
     sink.answer = lambda _: 500
 
-    assert not sender_to(f"json://127.0.0.1:{sink.port}/").send(MESSAGE, Line(LOOPBACK))
+    assert not sender_to(f"json://127.0.0.1:{sink.port}/").send(MESSAGE, ConnectionGuard(LOOPBACK))
 
 
 @pytest.mark.parametrize("url", ["bogus://T0PSECRET", "T0PSECRET", "syslog://T0PSECRET"])
@@ -102,11 +104,11 @@ def dripping(beginning: bytes, drop: bytes = b"2") -> Generator[tuple[int, threa
     ids=["body", "head", "mail"],
 )
 def test_an_answer_that_never_ends_is_cut_off(beginning: bytes, address: str) -> None:
-    line = Line(LOOPBACK)
+    guard = ConnectionGuard(LOOPBACK)
     with dripping(beginning) as (port, has_begun), ThreadPoolExecutor(1) as threads:
-        attempt = threads.submit(sender_to(address.format(port=port)).send, MESSAGE, line)
+        attempt = threads.submit(sender_to(address.format(port=port)).send, MESSAGE, guard)
         assert has_begun.wait(LONGEST_S)
-        line.cut()
+        guard.cut()
 
         attempt.result(LONGEST_S)  # a head that ends early passes for an answer
 
@@ -114,28 +116,31 @@ def test_an_answer_that_never_ends_is_cut_off(beginning: bytes, address: str) ->
 @pytest.mark.anyio
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts what came")
 async def test_an_answer_that_fills_the_memory_is_cut_off() -> None:
-    line, head = Line(LOOPBACK), b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\n\r\n"
+    guard, head = (
+        ConnectionGuard(LOOPBACK),
+        b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\n\r\n",
+    )
     with dripping(head, b"2" * 2**20) as (port, _):
-        async with cut_after(line, LONGEST_S):
+        async with cut_after(guard, LONGEST_S):
             sender = sender_to(f"json://127.0.0.1:{port}/")
-            assert not await asyncio.to_thread(sender.send, MESSAGE, line)
+            assert not await asyncio.to_thread(sender.send, MESSAGE, guard)
 
 
 @pytest.mark.slow
 @pytest.mark.anyio
 async def test_all_of_many_targets_are_told_in_one_attempt(sink: Sink) -> None:
     """Apprise pauses between them, by default for 5.5 s."""
-    line, targets = Line(LOOPBACK), [f"topic{number}" for number in range(8)]
+    guard, targets = ConnectionGuard(LOOPBACK), [f"topic{number}" for number in range(8)]
     sender = sender_to(f"ntfy://127.0.0.1:{sink.port}/{'/'.join(targets)}")
-    async with cut_after(line, ATTEMPT_S):
-        assert await asyncio.to_thread(sender.send, MESSAGE, line)
+    async with cut_after(guard, ATTEMPT_S):
+        assert await asyncio.to_thread(sender.send, MESSAGE, guard)
 
     assert sorted(body["topic"] for body in sink.bodies) == targets
 
 
 def test_nothing_is_sent_on_a_line_that_was_cut(sink: Sink) -> None:
-    line = Line(LOOPBACK)
-    line.cut()
+    guard = ConnectionGuard(LOOPBACK)
+    guard.cut()
 
-    assert not sender_to(f"json://127.0.0.1:{sink.port}/").send(MESSAGE, line)
+    assert not sender_to(f"json://127.0.0.1:{sink.port}/").send(MESSAGE, guard)
     assert sink.posts == []

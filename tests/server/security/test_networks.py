@@ -12,10 +12,10 @@ from tests.waiting import LONGEST_S
 from runwatch_server.errors import SettingsError
 from runwatch_server.notify.apprise_sending import AppriseSender
 from runwatch_server.notify.networks import (
+    ConnectionGuard,
     ForbiddenAddressError,
-    Line,
     Network,
-    held_to,
+    guarded_by,
     may_connect,
 )
 from runwatch_server.notify.receivers import Receiver, Wanted, load_receivers
@@ -80,9 +80,9 @@ def test_a_name_that_leads_to_this_machine_when_it_is_sent_reaches_nobody(
     monkeypatch.setattr(socket, "getaddrinfo", rebound)
     with running_sink() as sink:
         url = f"json://rebound.example:{sink.port}/"
-        refused = sender(url).send(MESSAGE, Line(()))
+        refused = sender(url).send(MESSAGE, ConnectionGuard(()))
         loopback = ip_network("127.0.0.0/8")
-        allowed = sender(url, loopback).send(MESSAGE, Line([loopback]))
+        allowed = sender(url, loopback).send(MESSAGE, ConnectionGuard([loopback]))
 
         assert (refused, allowed) == (False, True)
         assert len(sink.posts) == 1
@@ -95,7 +95,7 @@ def test_a_datagram_needs_no_connection_and_is_held_all_the_same() -> None:
     ):
         listener.bind(("127.0.0.1", 0))
         place = listener.getsockname()
-        with held_to(Line(())):
+        with guarded_by(ConnectionGuard(())):
             with pytest.raises(ForbiddenAddressError):
                 client.sendto(b"x", place)
             with pytest.raises(ForbiddenAddressError):
@@ -113,7 +113,7 @@ def test_a_service_whose_connections_cannot_be_held_is_refused(scheme: str) -> N
 def test_only_the_thread_that_sends_is_held() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         place = listener.getsockname()
-        with held_to(Line(())), pytest.raises(ForbiddenAddressError):
+        with guarded_by(ConnectionGuard(())), pytest.raises(ForbiddenAddressError):
             socket.create_connection(place)
 
         socket.create_connection(place).close()
@@ -123,7 +123,7 @@ def test_a_receiver_sees_the_end_of_a_connection_before_the_next_is_made() -> No
     """One that serves a connection at a time would otherwise answer no message after the first."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         place = listener.getsockname()
-        with held_to(Line([ip_network("127.0.0.0/8")])):
+        with guarded_by(ConnectionGuard([ip_network("127.0.0.0/8")])):
             socket.create_connection(place).close()
             with listener.accept()[0] as served, socket.create_connection(place):
                 served.settimeout(LONGEST_S)
@@ -131,8 +131,8 @@ def test_a_receiver_sees_the_end_of_a_connection_before_the_next_is_made() -> No
 
 
 def test_a_connection_that_tls_has_taken_over_can_be_cut_while_another_is_open() -> None:
-    line = Line([ip_network("127.0.0.0/8")])
-    with socket.create_server(("127.0.0.1", 0)) as listener, held_to(line):
+    guard = ConnectionGuard([ip_network("127.0.0.0/8")])
+    with socket.create_server(("127.0.0.1", 0)) as listener, guarded_by(guard):
         place = listener.getsockname()
         plain = socket.create_connection(place)
         context = ssl.create_default_context()
@@ -140,7 +140,7 @@ def test_a_connection_that_tls_has_taken_over_can_be_cut_while_another_is_open()
             plain, server_hostname="a.example", do_handshake_on_connect=False
         )
         with taken_over, listener.accept()[0] as served, socket.create_connection(place):
-            line.cut()
+            guard.cut()
             served.settimeout(LONGEST_S)
             assert served.recv(1) == b""
 

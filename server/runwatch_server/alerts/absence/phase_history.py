@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from runwatch.vocabulary import Phase, RunId
 from runwatch_server.alerts.event_queries import list_phase_events
 from runwatch_server.alerts.records import RunEvent
-from runwatch_server.runs.heard_rank import RankFacts
+from runwatch_server.runs.rank_activity import RankFacts
 
 _Stay = tuple[int, int | None, Phase]
 """Attempt, last step and phase; they stay the same while a rank stays in one phase."""

@@ -19,7 +19,7 @@ from runwatch.rules.transitions import episode_id
 from runwatch.vocabulary import Scope, Severity
 from runwatch_server.alerts.records import AlertRecord
 from runwatch_server.rules.own_names import RANK_LOST, RUN_LOST
-from runwatch_server.runs.heard_rank import RankFacts
+from runwatch_server.runs.rank_activity import RankFacts
 
 _OVER: Final = (Reason.CLEARED_EARLY, Reason.CLEARED, Reason.RECOVERED)
 """Reasons that only apply once what the alert misses has come."""

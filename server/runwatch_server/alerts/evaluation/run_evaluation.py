@@ -24,7 +24,7 @@ from runwatch_server.telemetry.committed_frames import CommittedFrame
 log = logging.getLogger(__name__)
 
 
-class _Told(NamedTuple):
+class _BatchOutcome(NamedTuple):
     """The outcome of a batch that had consequences besides its watermark."""
 
     news: list[News]
@@ -141,7 +141,7 @@ class RunEvaluation:
             after = replace(after, state_seq=frames[-1].seq, state=state)
         lr_scale = self._consequences.lr_scale
 
-        async def work(connection: AsyncConnection) -> _Told | None:
+        async def work(connection: AsyncConnection) -> _BatchOutcome | None:
             await self._store(connection, stream, after)
             if len(passed_over):
                 await self._consequences.note_gap(connection, frames[0], passed_over)
@@ -158,20 +158,20 @@ class RunEvaluation:
                 connection, source, frames, transitions, lr_scale=lr_scale
             )
             posted = await posting(connection, self.run_id) if recorded.ordered else None
-            return _Told(recorded.news, live, recorded.is_explained, posted)
+            return _BatchOutcome(recorded.news, live, recorded.is_explained, posted)
 
-        told = await self._context.database.write(work, of=self.run_id)
+        outcome = await self._context.database.write(work, of=self.run_id)
         is_saved = after.state_seq == frames[-1].seq
         stream.unsaved_bytes = 0 if is_saved else stream.unsaved_bytes + _num_bytes(frames)
         stream.evaluation, stream.is_stored = after, True
         stream.queue.done(frames[-1].seq)
-        if told is None:  # readers are not woken, or each frame would make them look
+        if outcome is None:  # readers are not woken, or each frame would make them look
             return
-        stream.has_begun |= told.is_live
-        stream.is_explained = told.is_explained
-        if told.posted is not None:
-            self._context.delivery.post(self.run_id, told.posted)
-        self._context.on_news(told.news)
+        stream.has_begun |= outcome.is_live
+        stream.is_explained = outcome.is_explained
+        if outcome.posted is not None:
+            self._context.delivery.post(self.run_id, outcome.posted)
+        self._context.on_news(outcome.news)
 
     async def _is_quiet(self, connection: AsyncConnection, stream: Stream) -> bool:
         """Whether frames without transitions leave nothing to do: the common case, which must cost

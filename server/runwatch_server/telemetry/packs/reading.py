@@ -8,7 +8,7 @@ from typing import Final
 
 from runwatch.vocabulary import RunId
 from runwatch_server.objects import ObjectLostError, ObjectsAwayError, ObjectStore
-from runwatch_server.telemetry.gaps import Gap, GapObserver, GapReason, NobodyHears
+from runwatch_server.telemetry.gaps import Gap, GapObserver, GapReason, NoGapObserver
 from runwatch_server.telemetry.packs.queries import PackRow
 from runwatch_server.telemetry.packs.unpacking import (
     Found,
@@ -51,7 +51,7 @@ class PackReader:
     ) -> None:
         self._objects = objects
         self._monotonic = monotonic
-        self._observer = observer or NobodyHears()
+        self._observer = observer or NoGapObserver()
         self._ask_again_at = -math.inf
         self._kept: tuple[str, bytes] = ("", b"")
 

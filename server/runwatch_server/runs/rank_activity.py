@@ -47,7 +47,7 @@ class RankFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sign:
+class LifeSign:
     """The newest facts that one replica heard from a rank, for the others."""
 
     run_id: RunId
@@ -65,7 +65,7 @@ class Sign:
 
 
 @dataclass(slots=True)
-class HeardRank:
+class RankActivity:
     """Everything that was heard from one rank of an attempt."""
 
     since: float
@@ -126,7 +126,7 @@ class HeardRank:
         self.num_frames += 1
         self.newest_time, self.is_explained = times[-1], False
 
-    def take_over(self, sign: Sign, now: float) -> None:
+    def take_over(self, sign: LifeSign, now: float) -> None:
         """Takes over what another replica has heard, which is newer."""
         self.last_contact = now - sign.contact_age_s
         self.has_spoken = True
@@ -171,9 +171,9 @@ class HeardRank:
 
     def sign(
         self, run_id: RunId, attempt: int, rank: int, *, now: float, has_left: bool = False
-    ) -> Sign:
+    ) -> LifeSign:
         stepped_at = self.last_step_at
-        return Sign(
+        return LifeSign(
             run_id=run_id,
             attempt=attempt,
             rank=rank,
