@@ -189,7 +189,7 @@ class Evaluator:
             before = standing.alert
             change = act(standing, now)
             if change.is_news:
-                transitions.append(standing.tell(change, before, now, self._rank))
+                transitions.append(standing.transition_of(change, before, now, self._rank))
         found = [(0, transition) for transition in transitions]
         return self._incidents.follow(found, np.array([now.step]), np.array([now.at]))
 

@@ -37,7 +37,7 @@ class Verdicts:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RowValues:
     """What a rule shows of the rows of a stretch."""
 
     values_RC: Floats
@@ -51,10 +51,10 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class RowReading:
     """What a rule looks at in the rows of a stretch, and how to read it."""
 
-    look: Callable[[], Seen]
+    read_values: Callable[[], RowValues]
     """Asked for once, where anything fails."""
     backward: bool
     """It looks at gradients, which run from the loss to the first layer."""
@@ -63,7 +63,7 @@ class Sight:
     origin_of_row: Callable[[int], Origin | None] | None = None
 
 
-def follow(standing: Standing, verdicts: Verdicts, sight: Sight, block: Block) -> Found:
+def follow(standing: Standing, verdicts: Verdicts, reading: RowReading, block: Block) -> Found:
     """Move the alert row by row; healthy rows of a quiet rule change nothing and are passed."""
     num_rows = len(verdicts.failing_RC)
     first = 0
@@ -71,34 +71,36 @@ def follow(standing: Standing, verdicts: Verdicts, sight: Sight, block: Block) -
         failing_rows = np.flatnonzero(verdicts.failing_RC.any(axis=1))
         first = int(failing_rows[0]) if failing_rows.size else num_rows
     found: Found = []
-    teller = _Teller(standing, sight, block, verdicts.first_row)
+    builder = _TransitionBuilder(standing, reading, block, verdicts.first_row)
     for offset in range(first, num_rows):
         failing_C, known_C = verdicts.failing_RC[offset], verdicts.known_RC[offset]
-        now = teller.moment(offset)
+        now = builder.moment(offset)
         before = standing.alert
         for change in standing.judge(failing_C, known_C, now):
-            told = teller.tell(change, before, now, offset)
-            if told is not None:
-                found.append((verdicts.first_row + offset, told))
+            transition = builder.build(change, before, now, offset)
+            if transition is not None:
+                found.append((verdicts.first_row + offset, transition))
             before = standing.alert
     return found
 
 
-class _Teller:
+class _TransitionBuilder:
     """Puts what changes an alert into words, over the rows of one stretch."""
 
-    def __init__(self, standing: Standing, sight: Sight, block: Block, first_row: int) -> None:
+    def __init__(
+        self, standing: Standing, reading: RowReading, block: Block, first_row: int
+    ) -> None:
         self._standing = standing
-        self._sight = sight
+        self._reading = reading
         self._block = block
         self._first_row = first_row
-        self._seen: Seen | None = None
+        self._values: RowValues | None = None
 
     def moment(self, offset: int) -> Moment:
         row, rows = self._first_row + offset, self._block.rows
         return Moment(int(rows.steps[row]), float(rows.times[row]))
 
-    def tell(
+    def build(
         self, change: Change, before: Alert | None, now: Moment, offset: int
     ) -> Transition | None:
         """What to tell of a change; None where it is no news."""
@@ -119,13 +121,13 @@ class _Teller:
             change = Change(change.alert, Reason.WORSENED)
         else:
             return None
-        return standing.tell(change, before, now, self._block.rows.rank)
+        return standing.transition_of(change, before, now, self._block.rows.rank)
 
-    def _look(self, offset: int) -> tuple[Floats, Floats, Bools]:
+    def _values_of(self, offset: int) -> tuple[Floats, Floats, Bools]:
         """(C,) values and excess of one row, and which of them were recorded there."""
-        if self._seen is None:
-            self._seen = self._sight.look()
-        return self._seen.of_row(offset)
+        if self._values is None:
+            self._values = self._reading.read_values()
+        return self._values.of_row(offset)
 
     def _describe(self, change: Change, now: Moment, offset: int) -> None:
         """Name whom the change is about. Those who failed stay named when they have recovered."""
@@ -133,7 +135,7 @@ class _Teller:
         if change.reason in (Reason.CLEARED, Reason.RECOVERED, Reason.CLEARED_EARLY):
             self._show_recovery(offset)
             return
-        values_C, excess_C, known_C = self._look(offset)
+        values_C, excess_C, known_C = self._values_of(offset)
         failing_C = standing.failing_L
         excess_L = np.where(failing_C & known_C, excess_C, 0.0)
         alert = standing.alert
@@ -143,9 +145,9 @@ class _Teller:
             failing_C,
             failing_C & (standing.onset_steps_L == alert.onset.step),
             excess_L,
-            backward=self._sight.backward,
+            backward=self._reading.backward,
         )
-        origin_of_row = self._sight.origin_of_row
+        origin_of_row = self._reading.origin_of_row
         origin = None if origin_of_row is None else origin_of_row(self._first_row + offset)
         if origin is not None:
             culprits = _with_origin(culprits, origin, standing.columns)
@@ -164,10 +166,12 @@ class _Teller:
         """Remember the worst that was seen."""
         standing = self._standing
         assert standing.episode is not None
-        values_C, excess_C, known_C = self._look(offset)
+        values_C, excess_C, known_C = self._values_of(offset)
         shown_F = np.flatnonzero(standing.failing_L & known_C)
         if shown_F.size:
-            standing.watch_peak(now.step, shown_F, values_C[shown_F], downward=self._sight.downward)
+            standing.watch_peak(
+                now.step, shown_F, values_C[shown_F], downward=self._reading.downward
+            )
         standing.watch_width(np.where(known_C, excess_C, 0.0))
 
     def _show_recovery(self, offset: int) -> None:
@@ -175,7 +179,7 @@ class _Teller:
         assert standing.episode is not None
         worst = standing.episode.culprits.worst
         column = standing.columns.index(worst) if worst in standing.columns else 0
-        values_C, _, known_C = self._look(offset)
+        values_C, _, known_C = self._values_of(offset)
         value = float(values_C[column]) if known_C[column] else None
         standing.refresh_episode(standing.episode.culprits, value)
 

@@ -68,18 +68,18 @@ class Incidents:
         that are inhibited say so, and what is inhibited or released meanwhile is added."""
         if not found and not self._is_waiting:
             return []
-        told: list[Transition] = []
+        reported: list[Transition] = []
         place, row = 0, -1
         while True:
             due = self._release_row(steps_T, row + 1)
             row = min(found[place][0] if place < len(found) else len(steps_T), due)
             if row >= len(steps_T):
-                return told
+                return reported
             arrived: list[Transition] = []
             while place < len(found) and found[place][0] == row:
                 arrived.append(found[place][1])
                 place += 1
-            told += self._take(arrived, int(steps_T[row]), float(times_T[row]))
+            reported += self._take(arrived, int(steps_T[row]), float(times_T[row]))
 
     def rewind(self, first_step: int) -> None:
         """After a rollback: what explained others ended before the step that is trained again."""
@@ -103,21 +103,21 @@ class Incidents:
             if rule in kept and rule in self._sources
         }
         self._standing = {
-            rule: told
-            for rule, told in memory.standing.items()
+            rule: reported
+            for rule, reported in memory.standing.items()
             if rule in kept and rule in self._edges
         }
 
     @property
     def _is_waiting(self) -> bool:
-        return any(told.inhibited_by is not None for told in self._standing.values())
+        return any(reported.inhibited_by is not None for reported in self._standing.values())
 
     def _release_row(self, steps_T: Ints, first_row: int) -> int:
         """The first row from this one on at which an inhibited alert may have to be released."""
         ends = [
-            self._end_of(told)
-            for told in self._standing.values()
-            if told.inhibited_by is not None and told.state is AlertState.FIRING
+            self._end_of(reported)
+            for reported in self._standing.values()
+            if reported.inhibited_by is not None and reported.state is AlertState.FIRING
         ]
         end = min(ends, default=_NEVER)
         if end >= _NEVER:
@@ -127,20 +127,20 @@ class Incidents:
     def _take(self, arrived: Sequence[Transition], step: int, at: float) -> list[Transition]:
         for transition in arrived:
             self._note(transition)
-        told: list[Transition] = []
+        reported: list[Transition] = []
         for transition in arrived:
             if transition.rule in self._standing:
-                transition = self._told_as(transition, self._why(transition, step))
+                transition = self._with_explanation(transition, self._why(transition, step))
                 self._standing[transition.rule] = transition
-            told.append(transition)
+            reported.append(transition)
         names = {transition.rule for transition in arrived}
-        return told + [
+        return reported + [
             changed
             for rule in [rule for rule in self._standing if rule not in names]
             if (changed := self._review(rule, step, at)) is not None
         ]
 
-    def _told_as(self, transition: Transition, why: str | None) -> Transition:
+    def _with_explanation(self, transition: Transition, why: str | None) -> Transition:
         known = self._standing[transition.rule].inhibited_by
         reason = transition.reason
         if reason is Reason.WORSENED and (why is None) != (known is None):
@@ -169,60 +169,60 @@ class Incidents:
 
     def _review(self, rule: str, step: int, at: float) -> Transition | None:
         """What to tell of an open alert of which no transition came."""
-        told = self._standing[rule]
-        why = self._why(told, step)
-        if (why is None) == (told.inhibited_by is None):
+        reported = self._standing[rule]
+        why = self._why(reported, step)
+        if (why is None) == (reported.inhibited_by is None):
             return None
-        if why is None and told.state is not AlertState.FIRING:
+        if why is None and reported.state is not AlertState.FIRING:
             return None  # should it come back, it is told then
         reason = Reason.RELEASED if why is None else Reason.INHIBITED
-        after = replace(told, inhibited_by=why, reason=reason, step=step, at=at)
+        after = replace(reported, inhibited_by=why, reason=reason, step=step, at=at)
         self._standing[rule] = after
         return after
 
-    def _why(self, told: Transition, step: int) -> str | None:
+    def _why(self, reported: Transition, step: int) -> str | None:
         """The rule that explains an alert now: the one that did, as long as it does."""
         reasons = [
             rule
-            for edge in self._edges[told.rule]
+            for edge in self._edges[reported.rule]
             for rule in edge.rules
-            if self._explains(rule, edge, told, step)
+            if self._explains(rule, edge, reported, step)
         ]
-        if told.inhibited_by in reasons:
-            return told.inhibited_by
+        if reported.inhibited_by in reasons:
+            return reported.inhibited_by
         return reasons[0] if reasons else None
 
-    def _explains(self, rule: str, edge: Inhibition, told: Transition, step: int) -> bool:
+    def _explains(self, rule: str, edge: Inhibition, reported: Transition, step: int) -> bool:
         source = self._explanations.get(rule)
-        if source is None or not may_explain(source, edge, told):
+        if source is None or not may_explain(source, edge, reported):
             return False
         return source.is_open or step - source.last_step <= edge.within_steps
 
-    def _end_of(self, told: Transition) -> int:
+    def _end_of(self, reported: Transition) -> int:
         """The last step at which the alert is inhibited, as far as is known now."""
         ends = [
             _NEVER if source.is_open else source.last_step + edge.within_steps
-            for edge in self._edges[told.rule]
+            for edge in self._edges[reported.rule]
             for rule in edge.rules
             if (source := self._explanations.get(rule)) is not None
-            and may_explain(source, edge, told)
+            and may_explain(source, edge, reported)
         ]
         return max(ends, default=-1)
 
 
-def may_explain(source: Explanation, edge: Inhibition, told: Transition) -> bool:
+def may_explain(source: Explanation, edge: Inhibition, reported: Transition) -> bool:
     """Whether an alert may be a consequence of another, by gravity, onset and layers."""
     return (
-        source.severity.gravity >= told.severity.gravity
-        and told.onset_step >= source.onset_step - edge.within_steps
-        and (edge.scope is not Scope.LAYER or _covers(source, told))
+        source.severity.gravity >= reported.severity.gravity
+        and reported.onset_step >= source.onset_step - edge.within_steps
+        and (edge.scope is not Scope.LAYER or _covers(source, reported))
     )
 
 
-def _covers(source: Explanation, told: Transition) -> bool:
+def _covers(source: Explanation, reported: Transition) -> bool:
     """Whether every layer that an alert names fails there too."""
     more_than_named = source.num_layers > len(source.layers)
-    return more_than_named or set(told.layers) <= set(source.layers)
+    return more_than_named or set(reported.layers) <= set(source.layers)
 
 
 def without_circles(rules: Sequence[Rule]) -> dict[str, tuple[Inhibition, ...]]:

@@ -16,7 +16,7 @@ import numpy as np
 from runwatch.rules.block import Block
 from runwatch.rules.condition import OfOneRow, condition_of
 from runwatch.rules.evaluation import Evaluation, Laid
-from runwatch.rules.following import Found, Seen, Sight, Verdicts, follow
+from runwatch.rules.following import Found, RowReading, RowValues, Verdicts, follow
 from runwatch.rules.nonfinite_rule import RUN_COLUMN
 from runwatch.rules.reporting import excess
 from runwatch.rules.rule import Rule
@@ -67,7 +67,7 @@ class ConditionJudge:
             start += len(verdicts.failing_RC)
             width = 1 if fails else 2 * width
             if fails or not self.standing.is_quiet:
-                found.extend(follow(self.standing, verdicts, self._sight(reading), block))
+                found.extend(follow(self.standing, verdicts, self._reading(reading), block))
             self._keep(reading, verdicts, histories, fails=fails)
         return found
 
@@ -93,7 +93,7 @@ class ConditionJudge:
         if failing or not self.standing.is_quiet:
             rows = range(row.place, row.place + 1)
             reading = Evaluation(block, self._condition.reader, row.histories, laid, rows, private)
-            found = follow(self.standing, _of_one(row, failing), self._sight(reading), block)
+            found = follow(self.standing, _of_one(row, failing), self._reading(reading), block)
         if self._condition.is_clean:
             self._keep_one(row, failing, private)
         return found
@@ -148,11 +148,11 @@ class ConditionJudge:
         failing_rows = np.flatnonzero(verdicts.failing_RC.any(axis=1))
         return verdicts.before(int(failing_rows[0]) + 1) if failing_rows.size else verdicts
 
-    def _sight(self, reading: Evaluation) -> Sight:
+    def _reading(self, reading: Evaluation) -> RowReading:
         shape_RC = (reading.num_rows, len(self.standing.columns))
         subject, comparison = self._condition.subject, self._condition.comparison
 
-        def look() -> Seen:
+        def read_values() -> RowValues:
             points = reading.grid(self._condition.level)
             shown = reading.numbers(subject, points)
             values = np.where(shown.known, shown.values, np.nan)
@@ -161,10 +161,10 @@ class ConditionJudge:
             )
             beyond = excess(comparison, values, limit)
             known = shown.known.reshape(shape_RC)
-            return Seen(values.reshape(shape_RC), beyond.reshape(shape_RC), known)
+            return RowValues(values.reshape(shape_RC), beyond.reshape(shape_RC), known)
 
         is_low = comparison is not None and comparison.operator in ("<", "<=")
-        return Sight(look, self._condition.is_backward, downward=is_low)
+        return RowReading(read_values, self._condition.is_backward, downward=is_low)
 
     def _keep(
         self, reading: Evaluation, verdicts: Verdicts, histories: Histories, *, fails: bool

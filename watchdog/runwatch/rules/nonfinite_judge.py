@@ -5,7 +5,7 @@ from functools import partial
 
 from runwatch.rules.block import Block
 from runwatch.rules.evaluation import Laid
-from runwatch.rules.following import Found, Seen, Sight, Verdicts, follow
+from runwatch.rules.following import Found, RowReading, RowValues, Verdicts, follow
 from runwatch.rules.nonfinite_origin import origin_of
 from runwatch.rules.nonfinite_rule import (
     NON_FINITE,
@@ -39,12 +39,12 @@ class NonFiniteJudge:
         judge = judge_non_finite if self._is_of_training else judge_evaluations
         failing_TC, known_TC, shown_TC = judge(block)
 
-        def look() -> Seen:
-            return Seen(shown_TC, excess(None, shown_TC, shown_TC), failing_TC)
+        def read_values() -> RowValues:
+            return RowValues(shown_TC, excess(None, shown_TC, shown_TC), failing_TC)
 
         origin_of_row = partial(origin_of, block) if self._is_of_training else None
-        sight = Sight(look, backward=True, origin_of_row=origin_of_row)
-        return follow(self.standing, Verdicts(0, failing_TC, known_TC), sight, block)
+        reading = RowReading(read_values, backward=True, origin_of_row=origin_of_row)
+        return follow(self.standing, Verdicts(0, failing_TC, known_TC), reading, block)
 
     @property
     def _is_of_training(self) -> bool:

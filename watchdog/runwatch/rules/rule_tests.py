@@ -102,17 +102,17 @@ def _run(test: RuleTest, rules: Sequence[Rule]) -> RuleTestResult:
 
 def _standing_after(transitions: Sequence[Transition], step: int) -> dict[str, Transition]:
     """The alerts that are not inactive after a step."""
-    latest = {told.rule: told for told in transitions if told.step <= step}
+    latest = {transition.rule: transition for transition in transitions if transition.step <= step}
     return {
-        rule: told
-        for rule, told in latest.items()
-        if told.state is AlertState.PENDING or told.state.is_open
+        rule: transition
+        for rule, transition in latest.items()
+        if transition.state is AlertState.PENDING or transition.state.is_open
     }
 
 
 def _compare(expectation: Expectation, standing: dict[str, Transition]) -> list[str]:
     wanted = {alert.rule: alert.state for alert in expectation.alerts}
-    found = {rule: told.state.value for rule, told in standing.items()}
+    found = {rule: transition.state.value for rule, transition in standing.items()}
     place = f"step {expectation.step}"
     if found != wanted:
         return ["\n".join([f"{place}:", *_difference(found, wanted)])]

@@ -154,18 +154,20 @@ class Standing:
         standing.failing_L = failing_L
         return standing
 
-    def tell(self, change: Change, before: Alert | None, now: Moment, rank: int) -> Transition:
-        """What to tell of a change that is news. With the alert its episode ends, so that the next
-        one, even if it begins at the same step after a rollback, is another."""
+    def transition_of(
+        self, change: Change, before: Alert | None, now: Moment, rank: int
+    ) -> Transition:
+        """The transition of a change that is news. With the alert its episode ends, so that the
+        next one, even if it begins at the same step after a rollback, is another."""
         assert self.episode is not None
-        told = transition(self.rule, change, before, self.episode, now, rank)
+        found = transition(self.rule, change, before, self.episode, now, rank)
         if self.alert is not None and self.alert.state.is_open:
             peak = None if self.episode.peak is None else self.episode.peak.value
             num_layers = self.episode.widest.num_layers
             self.episode = replace(self.episode, told_peak=peak, told_layers=num_layers)
         if self.alert is None:
             self.episode = None
-        return told
+        return found
 
     def refresh_episode(self, culprits: Culprits, value: float | None) -> None:
         """Say who fails now, and how badly (as was told before, where the row recorded none of
