@@ -129,7 +129,7 @@ async def _open_foundation(
     liveness, events = Liveness(), EventLog(clock)
     replica = join(stack, database, clock, liveness)
     removals = Removals(lambda run_id: replica.broadcasts.send(Topic.REMOVED, run_id))
-    replica.broadcasts.on(Topic.REMOVED, removals.hear)
+    replica.broadcasts.on(Topic.REMOVED, removals.on_removed)
     objects = make_objects(settings.objects_url)
     gap_log = GapLog(database, clock, events, metrics)
     keep_running(stack, Loop("gap log", gap_log.run), metrics)
@@ -255,7 +255,7 @@ def _build(foundation: _Opened, alerting: Alerting, notifying: Notifying) -> Ser
         backtests=Backtests(database, packs),
         evaluators=alerting.evaluators,
         run_removal=RunRemovalNotice(
-            alerting.context, alerting.announcer, partial(notifying.has_told_ends, database)
+            alerting.context, alerting.announcer, partial(notifying.has_sent_ends, database)
         ),
         ticker=alerting.ticker,
         announcer=alerting.announcer,

@@ -87,7 +87,7 @@ async def start_alerting(
     foundation.removals.on(delivery.forget, evaluators.begin_again, ticker.drop)
     await delivery.start()
     stack.push_async_callback(delivery.stop)
-    await commands.tell_foreign_keys()
+    await commands.log_foreign_keys()
     _listen(broadcasts, rules, delivery, evaluators, announcer)
     await evaluators.start()
     stack.push_async_callback(evaluators.stop)
@@ -118,16 +118,16 @@ def _listen(
 ) -> None:
     """Look again when another replica has changed something."""
 
-    async def look_at_rules(_: frozenset[RunId] | None) -> None:
-        rules.look_again()
+    async def refresh_rules(_: frozenset[RunId] | None) -> None:
+        rules.invalidate()
 
-    async def look_at_news(_: frozenset[RunId] | None) -> None:
+    async def wake_readers(_: frozenset[RunId] | None) -> None:
         announcer.wake_here()
 
-    broadcasts.on(Topic.RULES, look_at_rules)
-    broadcasts.on(Topic.COMMANDS, delivery.look_again)
+    broadcasts.on(Topic.RULES, refresh_rules)
+    broadcasts.on(Topic.COMMANDS, delivery.post_changed)
     broadcasts.on(Topic.FRAMES, evaluators.catch_up)
-    broadcasts.on(Topic.NEWS, look_at_news)
+    broadcasts.on(Topic.NEWS, wake_readers)
 
 
 class Judges:

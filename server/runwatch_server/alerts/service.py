@@ -93,7 +93,7 @@ class Alerts:
                 for one in similar
             ]
         in_run = sum(one.run_id == alert.run_id for one in similar)
-        findings = await self._sign_finder.look(alert, num_similar=in_run)
+        findings = await self._sign_finder.find(alert, num_similar=in_run)
         return Card(
             alert=alert,
             events=events,

@@ -122,7 +122,7 @@ class Ticker:
 
     async def compare_groups(self) -> None:
         """Compare the runs of each group with one another."""
-        await self._groups.look()
+        await self._groups.compare_all()
 
     def drop(self, run_id: RunId) -> None:
         """Forget what is known of a run's silence, because another replica may judge it

@@ -9,7 +9,7 @@ import typer
 from runwatch.vocabulary import PolicyMode
 from runwatch_server.cli.answers import Answer
 from runwatch_server.cli.client import DEFAULT_URL, Token, Url, in_path, open_client
-from runwatch_server.cli.output import AsJson, say_either
+from runwatch_server.cli.output import AsJson, print_either
 from runwatch_server.cli.run_names import Run, find_run_id
 
 CommandId = Annotated[str, typer.Argument(help="ID of the command.")]
@@ -66,7 +66,7 @@ def signal(
         body = {"action": action, "reason": reason}
         path = f"/runs/{find_run_id(client, run)}/commands"
         command = client.request(_Command, "POST", path, json=body)
-    _say_state(command, as_json=as_json)
+    _print_state(command, as_json=as_json)
 
 
 def policy(
@@ -84,7 +84,7 @@ def policy(
         path = f"/runs/{find_run_id(client, run)}"
         changed = client.request(_Run, "PATCH", path, json={"policy": mode})
     said = f"{changed.facts.id} is under the policy {changed.facts.policy}."
-    say_either(said, changed.document, as_json=as_json)
+    print_either(said, changed.document, as_json=as_json)
 
 
 def approve(
@@ -104,9 +104,9 @@ def cancel(
 def _decide(command: str, verb: str, url: str, token: str, as_json: bool) -> None:
     with open_client(url, token) as client:
         changed = client.request(_Command, "POST", f"/commands/{in_path(command)}/{verb}")
-    _say_state(changed, as_json=as_json)
+    _print_state(changed, as_json=as_json)
 
 
-def _say_state(command: Answer[_Command], *, as_json: bool) -> None:
+def _print_state(command: Answer[_Command], *, as_json: bool) -> None:
     said = f"{command.facts.id} is {command.facts.state}."
-    say_either(said, command.document, as_json=as_json)
+    print_either(said, command.document, as_json=as_json)

@@ -8,7 +8,7 @@ import typer
 from runwatch.alerts import AlertState
 from runwatch_server.cli.answers import Id
 from runwatch_server.cli.client import DEFAULT_URL, Token, Url, open_client
-from runwatch_server.cli.output import AsJson, say_facts
+from runwatch_server.cli.output import AsJson, print_facts
 from runwatch_server.cli.run_names import find_run_id
 from runwatch_server.cli.tables import print_table
 
@@ -52,7 +52,7 @@ def alerts(
         wanted = {name: value for name, value in asked.items() if value}
         found = client.request(_Alerts, "GET", "/alerts", params=wanted)
         if as_json:
-            say_facts(found.document)
+            print_facts(found.document)
             return
         listed = found.facts.alerts
         names = {

@@ -114,7 +114,7 @@ app = typer.Typer(
 )
 
 
-def _tell_version(is_asked: bool) -> None:
+def _print_version(is_asked: bool) -> None:
     if is_asked:
         typer.echo(__version__)
         raise typer.Exit
@@ -125,7 +125,7 @@ def _runwatch(
     _version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_tell_version, is_eager=True, help="Show the version and exit."
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
 ) -> None:

@@ -14,8 +14,8 @@ from runwatch.rules.nonfinite_rule import is_loss
 from runwatch.rules.thresholds import series_needed
 from runwatch.vocabulary import Severity
 from runwatch_server.cli.client import DEFAULT_URL, Token, Url, open_client
-from runwatch_server.cli.output import AsJson, OurConsole, say_facts
-from runwatch_server.cli.progress import new_progress, tell_unreadable
+from runwatch_server.cli.output import AsJson, OurConsole, print_facts
+from runwatch_server.cli.progress import new_progress, warn_unreadable
 from runwatch_server.cli.rule_files import BUILTIN, read_rule_text, read_rules
 from runwatch_server.cli.run_names import find_run_id
 from runwatch_server.cli.tables import print_table
@@ -83,7 +83,7 @@ def backtest(
     in_files = list(_judge_files(logs or [], judged))
     runs = [_only(found, chosen) for found in [*in_files, *stored]]
     if as_json:
-        say_facts({"runs": [_to_document(found) for found in runs], "summary": summary_of(runs)})
+        print_facts({"runs": [_to_document(found) for found in runs], "summary": summary_of(runs)})
     elif runs:
         _show(runs)
     if len(in_files) < len(logs or []):
@@ -108,14 +108,14 @@ def _judge_files(paths: Sequence[Path], rules: Sequence[Rule]) -> Iterator[Backt
             progress.update(task, description=path.name[-40:])
             try:
                 log = read_run_log(path)
-                _tell_unread(console, path, log, rules)
+                _warn_unread(console, path, log, rules)
                 yield judge(str(path), log, rules)
             except (LogError, OSError) as error:
-                tell_unreadable(console, path, error)
+                warn_unreadable(console, path, error)
             progress.advance(task)
 
 
-def _tell_unread(console: Console, path: Path, log: RunLog, rules: Sequence[Rule]) -> None:
+def _warn_unread(console: Console, path: Path, log: RunLog, rules: Sequence[Rule]) -> None:
     """Warns of a log with no series that any rule reads: that it has no alerts means nothing."""
     held = {name for rows in log.stretches for name in (*rows.metric_names, *rows.stat_names)}
     needed = {name for rule in rules for name in series_needed(rule)}

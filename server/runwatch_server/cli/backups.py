@@ -15,7 +15,7 @@ from runwatch_server.cli.open_database import (
     settings_of,
     with_database,
 )
-from runwatch_server.cli.output import AsJson, say, say_facts
+from runwatch_server.cli.output import AsJson, print_facts, print_text
 from runwatch_server.db import Database
 from runwatch_server.db.backup import BackupError, ask_copy, backed_up, restored
 from runwatch_server.objects import ObjectStore, make_objects
@@ -70,7 +70,7 @@ def backup(
                 faults = _copy_out(settings, indexed, target, how)
     what = "the objects" if objects_only else "a whole copy"
     facts = {"copy": str(target), "of": place, "num_objects": len(indexed)}
-    _tell(f"{target}: {what} of {place}", facts, faults, as_json=as_json)
+    _print_outcome(f"{target}: {what} of {place}", facts, faults, as_json=as_json)
 
 
 def restore(
@@ -94,7 +94,7 @@ def restore(
                 indexed = ask_copy(database, indexed_objects)
                 faults = _put_back(settings, indexed, copy)
     facts = {"copy": str(copy), "restored_to": place, "num_objects": len(indexed)}
-    _tell(f"{place}: holds what {copy} held", facts, faults, as_json=as_json)
+    _print_outcome(f"{place}: holds what {copy} held", facts, faults, as_json=as_json)
 
 
 def _check_engine(settings: Settings, objects_only: bool, *, instead: str) -> None:
@@ -157,12 +157,14 @@ def _folder_beside(copy: Path) -> Path:
     return copy.with_name(f"{copy.name}.objects")
 
 
-def _tell(text: str, facts: Mapping[str, object], faults: Sequence[str], *, as_json: bool) -> None:
+def _print_outcome(
+    text: str, facts: Mapping[str, object], faults: Sequence[str], *, as_json: bool
+) -> None:
     if as_json:
-        say_facts({**facts, "faults": faults})
+        print_facts({**facts, "faults": faults})
     else:
-        say(f"{text}.")
+        print_text(f"{text}.")
         for fault in faults:
-            say(f"not in it: {fault}")
+            print_text(f"not in it: {fault}")
     if faults:
         raise typer.Exit(1)

@@ -14,7 +14,7 @@ from runwatch_server.cli.open_database import (
     settings_of,
     with_database,
 )
-from runwatch_server.cli.output import AsJson, OurConsole, say, say_either, say_facts
+from runwatch_server.cli.output import AsJson, OurConsole, print_either, print_facts, print_text
 from runwatch_server.cli.progress import new_progress
 from runwatch_server.db import Database
 from runwatch_server.db.sqlite import database_in
@@ -39,7 +39,7 @@ def upgrade(data_dir: DataDir = None, database_url: Url = None, as_json: AsJson 
     with reported_errors():
         place, _ = with_database(settings_of(data_dir, database_url), work)
     told = f"{place}: the tables are those of this version."
-    say_either(told, {"place": place, "is_current": True}, as_json=as_json)
+    print_either(told, {"place": place, "is_current": True}, as_json=as_json)
 
 
 @app.command()
@@ -76,10 +76,10 @@ def check(
         place, (state, damage) = with_database(settings, work)
     faults = [*_version_faults(state), *state.differences, *damage]
     if as_json:
-        say_facts({"place": place, "is_current": state.is_current, "faults": faults})
+        print_facts({"place": place, "is_current": state.is_current, "faults": faults})
     else:
         for line in faults or ["the tables are those of this version."]:
-            say(f"{place}: {line}")
+            print_text(f"{place}: {line}")
     if faults:
         raise typer.Exit(1)
 

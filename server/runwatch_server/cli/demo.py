@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from runwatch.extras import pip_install
-from runwatch_server.cli.output import AsJson, OurConsole, say_facts
+from runwatch_server.cli.output import AsJson, OurConsole, print_facts
 from runwatch_server.demo.client import Client
 from runwatch_server.demo.errors import DemoError
 from runwatch_server.demo.outcome import Outcome
@@ -55,7 +55,7 @@ def demo(
         )
         raise typer.Exit(1) from error
     if as_json:
-        say_facts(outcome.to_document())
+        print_facts(outcome.to_document())
     if outcome.shortcomings():
         raise typer.Exit(1)
 
@@ -75,11 +75,11 @@ def _run(console: Console, place: Path, plan: TrainingPlan, *, keep: bool) -> Ou
         if not is_left_running:
             service.stop()
     if keep:
-        _say_where(console, service, place)
+        _print_address(console, service, place)
     return outcome
 
 
-def _say_where(console: Console, service: ServiceProcess, place: Path) -> None:
+def _print_address(console: Console, service: ServiceProcess, place: Path) -> None:
     console.print(
         f"\nThe service still runs: {service.url} (its interface: {service.url}/docs)\n"
         f"  admin key   {service.admin_key}\n"

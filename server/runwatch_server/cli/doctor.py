@@ -11,7 +11,7 @@ from rich.text import Text
 
 from runwatch.findings import Finding, Verdict, is_all_right
 from runwatch_server.cli.client import DEFAULT_URL, Token, Url
-from runwatch_server.cli.output import AsJson, OurConsole, say_facts
+from runwatch_server.cli.output import AsJson, OurConsole, print_facts
 from runwatch_server.cli.service_checks import check_service
 from runwatch_server.cli.setting_checks import check_extras, check_settings
 
@@ -46,7 +46,7 @@ def doctor(
     ]
     findings.sort(key=lambda finding: _PARTS.index(finding.part))
     if as_json:
-        say_facts({"findings": findings})
+        print_facts({"findings": findings})
     else:
         _show(OurConsole(), findings)
     raise typer.Exit(0 if is_all_right(findings) else 1)

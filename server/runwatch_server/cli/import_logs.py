@@ -13,8 +13,8 @@ from runwatch.messages import AttemptClose, AttemptOpened, FrameReply
 from runwatch.terminal_text import encodable
 from runwatch_server.cli.answers import Facts
 from runwatch_server.cli.client import DEFAULT_URL, Client, Token, Url, open_client
-from runwatch_server.cli.output import AsJson, OurConsole, say_either
-from runwatch_server.cli.progress import new_progress, tell_unreadable
+from runwatch_server.cli.output import AsJson, OurConsole, print_either
+from runwatch_server.cli.progress import new_progress, warn_unreadable
 from runwatch_server.importing import LogError, read_run_log
 from runwatch_server.importing.parcels import Parcel
 
@@ -51,13 +51,13 @@ def import_logs(
             try:
                 parcel = Parcel(read_run_log(path), project)
             except (LogError, OSError) as error:
-                tell_unreadable(console, path, error)
+                warn_unreadable(console, path, error)
                 num_failed += 1
                 continue
             task = progress.add_task(path.name[-40:], total=parcel.num_steps)
             advance = partial(progress.advance, task)
             num_new = _send(client, parcel, name or parcel.log.name, advance)
-            _say(path, parcel, num_new, as_json=as_json)
+            _print_outcome(path, parcel, num_new, as_json=as_json)
     if num_failed:
         raise typer.Exit(1)
 
@@ -96,7 +96,7 @@ def _post(client: Client, kind: type[Facts], path: str, message: msgspec.Struct)
     return client.request(kind, "POST", path, content=body, headers=headers).facts
 
 
-def _say(path: Path, parcel: Parcel, num_new: int, *, as_json: bool) -> None:
+def _print_outcome(path: Path, parcel: Parcel, num_new: int, *, as_json: bool) -> None:
     what = f"{parcel.log.num_rows} rows" if num_new else "all of it was there already"
     notes = "".join(f"\n  {note}" for note in parcel.log.notes)
     facts = {
@@ -106,4 +106,4 @@ def _say(path: Path, parcel: Parcel, num_new: int, *, as_json: bool) -> None:
         "num_new_frames": num_new,
         "notes": parcel.log.notes,
     }
-    say_either(f"{path}: run {parcel.run_id}, {what}{notes}", facts, as_json=as_json)
+    print_either(f"{path}: run {parcel.run_id}, {what}{notes}", facts, as_json=as_json)

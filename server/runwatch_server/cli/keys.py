@@ -8,7 +8,7 @@ import typer
 
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.cli.client import DEFAULT_URL, Token, Url, in_path, open_client
-from runwatch_server.cli.output import AsJson, say_either, say_facts
+from runwatch_server.cli.output import AsJson, print_either, print_facts
 from runwatch_server.cli.tables import print_table
 
 _MOST_DAYS: Final = 36_500
@@ -59,7 +59,7 @@ def create(
     }
     with open_client(url, token) as client:
         created = client.request(_Created, "POST", "/keys", json=body)
-    say_either(created.facts.key, created.document, as_json=as_json)
+    print_either(created.facts.key, created.document, as_json=as_json)
 
 
 @app.command("list")
@@ -72,7 +72,7 @@ def list_keys(
     with open_client(url, token) as client:
         found = client.request(_Keys, "GET", "/keys")
     if as_json:
-        say_facts(found.document)
+        print_facts(found.document)
         return
     keys = (
         msgspec.structs.asdict(key) | {"scopes": ", ".join(key.scopes)} for key in found.facts.keys
@@ -90,4 +90,4 @@ def revoke(
     """Revoke a key at once."""
     with open_client(url, token) as client:
         client.order("DELETE", f"/keys/{in_path(key_id)}")
-    say_either(f"{key_id} is revoked.", {"id": key_id, "revoked": True}, as_json=as_json)
+    print_either(f"{key_id} is revoked.", {"id": key_id, "revoked": True}, as_json=as_json)

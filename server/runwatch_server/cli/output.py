@@ -33,14 +33,14 @@ class OurConsole(Console):
                 yield Segment(readable(segment.text), segment.style)
 
 
-def say(text: str) -> None:
+def print_text(text: str) -> None:
     """Prints text as it is: no markup, no colours, no wrapped lines."""
     OurConsole().print(text, highlight=False, soft_wrap=True, markup=False)
 
 
-def say_facts(facts: object) -> None:
+def print_facts(facts: object) -> None:
     """Prints JSON values, or structs, in one line."""
-    say(readable_json(msgspec.json.encode(_encodable(msgspec.to_builtins(facts))).decode()))
+    print_text(readable_json(msgspec.json.encode(_encodable(msgspec.to_builtins(facts))).decode()))
 
 
 def _encodable(facts: object) -> object:
@@ -57,8 +57,8 @@ def _encodable(facts: object) -> object:
             return facts
 
 
-def say_either(text: str, facts: object, *, as_json: bool) -> None:
+def print_either(text: str, facts: object, *, as_json: bool) -> None:
     if as_json:
-        say_facts(facts)
+        print_facts(facts)
     else:
-        say(text)
+        print_text(text)

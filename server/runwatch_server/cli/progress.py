@@ -19,7 +19,7 @@ def new_progress(console: Console) -> Progress:
     )
 
 
-def tell_unreadable(console: Console, path: Path, error: Exception) -> None:
+def warn_unreadable(console: Console, path: Path, error: Exception) -> None:
     """Reports a file that cannot be read, while the others go on."""
     text = f"{path}: {error}"
     console.print(text, style="red", markup=False, highlight=False, soft_wrap=True)

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from runwatch_server.cli.client import DEFAULT_URL, Token, Url, open_client
-from runwatch_server.cli.output import AsJson, say, say_either, say_facts
+from runwatch_server.cli.output import AsJson, print_either, print_facts, print_text
 from runwatch_server.cli.run_names import Run, find_run_id
 from runwatch_server.cli.tables import print_table
 
@@ -78,7 +78,7 @@ def show(url: Url = DEFAULT_URL, token: Token = "", as_json: AsJson = False) -> 
     with open_client(url, token) as client:
         found = client.request(_Retention, "GET", "/retention")
     if as_json:
-        say_facts(found.document)
+        print_facts(found.document)
         return
     said = [("(service)", found.facts.service)]
     said += [(one.project, one.ages) for one in found.facts.projects]
@@ -91,10 +91,10 @@ def due(url: Url = DEFAULT_URL, token: Token = "", as_json: AsJson = False) -> N
     with open_client(url, token) as client:
         found = client.request(_Due, "GET", "/retention/due")
     if as_json:
-        say_facts(found.document)
+        print_facts(found.document)
         return
     if not found.facts.runs:
-        say("Nothing is due for removal.")
+        print_text("Nothing is due for removal.")
         return
     columns = chain.from_iterable((heading, "MiB") for heading in _PARTS.values())
     print_table(("run_id", "name", "project", *columns), map(_due_row, found.facts.runs))
@@ -115,7 +115,7 @@ def set_project(
     with open_client(url, token) as client:
         body = {"project": project, "ages": ages}
         found = client.request(_Retention, "PATCH", "/retention", json=body)
-    say_either(f"{project}: {_sentence(ages)}.", found.document, as_json=as_json)
+    print_either(f"{project}: {_sentence(ages)}.", found.document, as_json=as_json)
 
 
 @app.command()
@@ -131,7 +131,7 @@ def pin(
         path = f"/runs/{find_run_id(client, run)}/retention"
         found = client.request(_Pinned, "PATCH", path, json={"pinned": not off})
     said = "is not pinned" if off else "is pinned: none of its data is removed"
-    say_either(f"{run} {said}.", found.document, as_json=as_json)
+    print_either(f"{run} {said}.", found.document, as_json=as_json)
 
 
 def _words(ages: _Ages) -> list[str]:

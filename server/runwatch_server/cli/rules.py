@@ -12,7 +12,7 @@ from runwatch.errors import Fault, RuleError
 from runwatch.number_texts import counted
 from runwatch.rules.rule_tests import RuleTestResult, run_rule_tests
 from runwatch_server.cli.client import DEFAULT_URL, Client, Token, Url, in_path, open_client
-from runwatch_server.cli.output import AsJson, say, say_either, say_facts
+from runwatch_server.cli.output import AsJson, print_either, print_facts, print_text
 from runwatch_server.cli.rule_files import BUILTIN, load_rules, read_rules, refuse, text_of
 from runwatch_server.cli.tables import print_table
 from runwatch_server.rules.documents import located, parse_yaml
@@ -63,7 +63,7 @@ def check(
         _check_as_json(file)
         return
     filed_rules = read_rules(str(file))
-    say(f"{file}: in order; rules found: {len(filed_rules)}")
+    print_text(f"{file}: in order; rules found: {len(filed_rules)}")
 
 
 def _check_as_json(file: Path) -> None:
@@ -73,7 +73,7 @@ def _check_as_json(file: Path) -> None:
     except RuleError as error:
         faults = error.faults
     found = {"file": str(file), "valid": not faults, "rules": names, "faults": faults}
-    say_facts(found)
+    print_facts(found)
     if faults:
         raise typer.Exit(1)
 
@@ -92,11 +92,11 @@ def run_tests(
     """
     reports = [_tested(file) for file in files]
     if as_json:
-        say_facts({"files": reports})
+        print_facts({"files": reports})
     else:
         for report in reports:
             _show_report(report)
-        say(_summary(reports))
+        print_text(_summary(reports))
     if any(report.faults for report in reports):
         raise typer.Exit(2)
     if any(test.failures for report in reports for test in report.tests):
@@ -115,11 +115,11 @@ def _show_report(report: _FileReport) -> None:
         refuse(report.file, report.faults)
         return
     failed = [test for test in report.tests if test.failures]
-    say(f"{report.file}: {counted(len(report.tests), 'test')}, {len(failed)} failed")
+    print_text(f"{report.file}: {counted(len(report.tests), 'test')}, {len(failed)} failed")
     for test in failed:
-        say(f"  FAILED {test.name}")
+        print_text(f"  FAILED {test.name}")
         for failure in test.failures:
-            say(textwrap.indent(failure, "    "))
+            print_text(textwrap.indent(failure, "    "))
 
 
 def _summary(reports: Sequence[_FileReport]) -> str:
@@ -146,7 +146,7 @@ def list_rules(
         params = {} if project is None else {"project": project}
         found = client.request(_Rules, "GET", "/rules", params=params)
     if as_json:
-        say_facts(found.document)
+        print_facts(found.document)
         return
     columns = ("name", "source", "project", "version", "enabled", "id")
     print_table(columns, ([getattr(rule, c) for c in columns] for rule in found.facts.rules))
@@ -170,7 +170,7 @@ def apply_file(
         for filed in filed_rules:
             _apply(client, filed, known.get(filed.rule.name), project)
     names = [filed.rule.name for filed in filed_rules]
-    say_either(f"In force: {', '.join(names)}", {"in_force": names}, as_json=as_json)
+    print_either(f"In force: {', '.join(names)}", {"in_force": names}, as_json=as_json)
 
 
 def _apply(client: Client, filed: FiledRule, known: _Rule | None, project: str | None) -> None:

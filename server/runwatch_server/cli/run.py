@@ -88,24 +88,24 @@ def run(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with _service(data_dir, keep=keep) as service:
-            _say(console, f"Watched at {service.how_to_open.format(run_id=run_id)}")
+            _print(console, f"Watched at {service.how_to_open.format(run_id=run_id)}")
             if resume is not None and project is None:
                 project = _project_of(service, run_id)
             began_at = time.time()
             with _named(console, service, run_id, name):
                 code = run_job(command, _variables(service, run_id, project))
             if how := report_end(service, run_id, code, began_at=began_at):
-                _say(console, how)
-            has_told = _has_told(console, service, run_id)
+                _print(console, how)
+            has_told = _has_reported(console, service, run_id)
             if has_told:
-                _say_alerts(console, service, run_id)
+                _print_alerts(console, service, run_id)
     except LocalServiceError as error:
         _fail(console, str(error), 2)
     if has_told is not False:
         again = f"runwatch run --resume {run_id} -- {command[0]} …"
-        _say(console, f"run {run_id}; go on with it:  {again}")
+        _print(console, f"run {run_id}; go on with it:  {again}")
     if "RUNWATCH_URL" not in os.environ:
-        _say_where_it_is_kept(console, data_dir)
+        _print_data_dir(console, data_dir)
     raise typer.Exit(code)
 
 
@@ -153,7 +153,7 @@ def _check_named(service: JobService) -> None:
         answer = service.ask("GET", "/runs?limit=1")
     except httpx.HTTPError as error:
         waits = "the job's numbers wait in its spool folder"
-        _say(OurConsole(stderr=True), f"{service.address} does not answer ({error}); {waits}")
+        _print(OurConsole(stderr=True), f"{service.address} does not answer ({error}); {waits}")
         return
     if answer.status_code == HTTPStatus.UNAUTHORIZED:
         raise LocalServiceError(
@@ -212,19 +212,21 @@ def _rename(console: Console, service: JobService, run_id: str, name: str) -> bo
     if answer.status_code == HTTPStatus.NOT_FOUND:
         return False
     if answer.is_error:
-        _say(console, f"--name: refused ({answer.status_code}); it needs a key with scope control")
+        _print(
+            console, f"--name: refused ({answer.status_code}); it needs a key with scope control"
+        )
     return True
 
 
-def _has_told(console: Console, service: JobService, run_id: str) -> bool | None:
+def _has_reported(console: Console, service: JobService, run_id: str) -> bool | None:
     """Whether the service knows the run; None if it cannot be asked. Prints it if not."""
     try:
         answer = service.ask("GET", f"/runs/{run_id}")
     except httpx.HTTPError as error:
-        _say(console, f"{service.address} does not answer ({error})")
+        _print(console, f"{service.address} does not answer ({error})")
         return None
     if answer.status_code == HTTPStatus.NOT_FOUND:
-        _say(
+        _print(
             console,
             "the job has told the service nothing: does its script call "
             "`runwatch_hooks.attach`, and without RUNWATCH_DISABLED?",
@@ -233,18 +235,18 @@ def _has_told(console: Console, service: JobService, run_id: str) -> bool | None
     return answer.is_success or None
 
 
-def _say_alerts(console: Console, service: JobService, run_id: str) -> None:
+def _print_alerts(console: Console, service: JobService, run_id: str) -> None:
     """Prints the alerts, in the order of firing, once everything that the job sent is judged."""
     fired = _alerts(service, run_id)
     if fired is None:
         return
     for alert in fired[:_MOST_ALERTS]:
         told = f"{alert.severity}: {alert.rule}, {alert.summary}"
-        _say(console, readable_line(told))
+        _print(console, readable_line(told))
     if len(fired) > _MOST_ALERTS:
-        _say(console, f"and {len(fired) - _MOST_ALERTS} alerts more")
+        _print(console, f"and {len(fired) - _MOST_ALERTS} alerts more")
     if not fired:
-        _say(console, "no alert has fired")
+        _print(console, "no alert has fired")
 
 
 def _alerts(service: JobService, run_id: str) -> list[_Alert] | None:
@@ -268,22 +270,24 @@ def _alerts(service: JobService, run_id: str) -> list[_Alert] | None:
     return None
 
 
-def _say_where_it_is_kept(console: Console, data_dir: Path) -> None:
+def _print_data_dir(console: Console, data_dir: Path) -> None:
     running = still_running(data_dir)
     again = f"runwatch serve --data-dir {data_dir}" if running is None else running.url
-    _say(console, f"look at it again:  {again}  (log in with the admin_key in {data_dir / RECORD})")
+    _print(
+        console, f"look at it again:  {again}  (log in with the admin_key in {data_dir / RECORD})"
+    )
     if running is not None:
-        _say(
+        _print(
             console,
             f"its service goes on; it ends by  kill {running.pid}  or with the next job "
             "that is run without --keep",
         )
 
 
-def _say(console: Console, text: str) -> None:
+def _print(console: Console, text: str) -> None:
     console.print(f"runwatch: {text}", highlight=False, soft_wrap=True, markup=False)
 
 
 def _fail(console: Console, text: str, code: int) -> NoReturn:
-    _say(console, text)
+    _print(console, text)
     raise typer.Exit(code)

@@ -7,7 +7,7 @@ import typer
 
 from runwatch.vocabulary import RunState
 from runwatch_server.cli.client import DEFAULT_URL, Token, Url, open_client
-from runwatch_server.cli.output import AsJson, say_facts
+from runwatch_server.cli.output import AsJson, print_facts
 from runwatch_server.cli.tables import print_table
 
 
@@ -39,6 +39,6 @@ def runs(
     with open_client(url, token) as client:
         found = client.request(_Runs, "GET", "/runs", params=wanted)
     if as_json:
-        say_facts(found.document)
+        print_facts(found.document)
         return
     print_table(_Run.__struct_fields__, map(msgspec.structs.astuple, found.facts.runs))

@@ -115,7 +115,7 @@ def _run(
             proxy_headers=settings.behind_proxy,
             server_header=False,
         ),
-        on_started=lambda: _say_where(
+        on_started=lambda: _print_address(
             settings, _place(app), first_keys, console, are_keys_lost=are_keys_lost
         ),
         on_stopping=lambda: release_waiting(app),
@@ -139,7 +139,7 @@ def _place(app: FastAPI) -> str:
     return services.database.place
 
 
-def _say_where(
+def _print_address(
     settings: Settings,
     place: str,
     first_keys: Sequence[NewKey],

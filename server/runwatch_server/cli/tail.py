@@ -16,7 +16,7 @@ from runwatch.vocabulary import RunState
 from runwatch_server.cli.client import DEFAULT_URL, Token, UnavailableError, Url, open_client
 from runwatch_server.cli.event_stream import EventStream
 from runwatch_server.cli.live_screen import changes, line, screen
-from runwatch_server.cli.output import AsJson, OurConsole, say_facts
+from runwatch_server.cli.output import AsJson, OurConsole, print_facts
 from runwatch_server.cli.run_names import Run, find_run_id
 from runwatch_server.cli.run_overview import OverviewReader, RunOverview
 
@@ -140,7 +140,7 @@ class _Json:
     def show(self, overview: RunOverview, *, is_live: bool) -> None:
         facts = msgspec.to_builtins(msgspec.structs.replace(overview, curves=[]))
         del facts["curves"]
-        say_facts(facts | {"live": is_live})
+        print_facts(facts | {"live": is_live})
 
     def show_error(self, error: UnavailableError) -> None:
-        say_facts({"error": str(error)})
+        print_facts({"error": str(error)})

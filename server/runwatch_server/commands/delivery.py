@@ -88,7 +88,7 @@ class Delivery:
         self._on_change()
         self._announce(run_id)
 
-    async def look_again(self, run_ids: frozenset[RunId] | None) -> None:
+    async def post_changed(self, run_ids: frozenset[RunId] | None) -> None:
         """Posts what other replicas have changed: for these runs, or for all if None."""
         async with self._database.read() as connection:
             under_way = await queries.mark_under_way(connection)
@@ -114,7 +114,7 @@ class Delivery:
         """The commands that a rank must be given with any reply."""
         told = self._mailbox.take(run_id, attempt, rank, self._clock.wall())
         if told:
-            self._note_delivered(self._mailbox.tell_first_time(run_id, told))
+            self._note_delivered(self._mailbox.take_first_deliveries(run_id, told))
         return told
 
     async def next(

@@ -49,7 +49,7 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._posted: dict[RunId, tuple[Posted, ...]] = {}
-        self._told: set[CommandId] = set()
+        self._delivered: set[CommandId] = set()
         self._waiting: dict[RunId, set[_Waiter]] = {}
         self._is_closed = False
 
@@ -57,7 +57,7 @@ class Mailbox:
         """Replaces the pending commands of a run, and wakes its long polls."""
         posted = [one for one in posted if one.record.state in DELIVERABLE]
         before = {one.record.id for one in self._posted.get(run_id, ())}
-        self._told -= before - {one.record.id for one in posted}
+        self._delivered -= before - {one.record.id for one in posted}
         if posted:
             self._posted[run_id] = tuple(posted)
         else:
@@ -100,10 +100,12 @@ class Mailbox:
             if posted.is_for(attempt, rank, now)
         )
 
-    def tell_first_time(self, run_id: RunId, told: Sequence[Command]) -> list[CommandRecord]:
+    def take_first_deliveries(
+        self, run_id: RunId, delivered: Sequence[Command]
+    ) -> list[CommandRecord]:
         """The commands among those just given out that were never given out before."""
-        ids = {command.id for command in told} - self._told
-        self._told |= ids
+        ids = {command.id for command in delivered} - self._delivered
+        self._delivered |= ids
         return [
             one.record
             for one in self._posted.get(run_id, ())

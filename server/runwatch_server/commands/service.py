@@ -53,7 +53,7 @@ class Commands:
         self._ids = ids
         self._expiries = PerRunTasks("the expiry of its commands")
 
-    async def tell_foreign_keys(self) -> None:
+    async def log_foreign_keys(self) -> None:
         """Logs how many runs cannot be commanded from here, and why."""
         for key, num_runs in (await self.foreign_keys()).items():
             log.error(

@@ -98,7 +98,7 @@ class _Waiting(Generic[T]):
     order: Order
     done: "asyncio.Future[T]"
 
-    def tell(self, outcome: Outcome) -> None:
+    def resolve(self, outcome: Outcome) -> None:
         if self.done.done():  # the caller went away, but the work was committed
             return
         if outcome.error is not None:
@@ -173,22 +173,22 @@ class GroupWriter:
         except (SQLAlchemyError, OSError) as error:
             why = (str(error).splitlines() or [type(error).__name__])[0]
             log.error("a transaction of %d works was lost: %s", len(group), why)
-            _tell_loss(group, error)
+            _reject_all(group, error)
             return
         except Exception as error:  # the lane must go on whatever the error
             log.exception("a transaction of %d works was lost", len(group))
-            _tell_loss(group, error)
+            _reject_all(group, error)
             return
         for waiting, outcome in zip(group, outcomes, strict=True):
-            waiting.tell(outcome)
+            waiting.resolve(outcome)
         if self._observer is not None:
             self._observer.observe_commit(
                 num_works=len(group), seconds=time.perf_counter() - started
             )
 
 
-def _tell_loss(group: Sequence[_Waiting[Any]], error: Exception) -> None:
+def _reject_all(group: Sequence[_Waiting[Any]], error: Exception) -> None:
     for waiting in group:
         failure = OverloadedError("not_committed", "The database did not commit.")
         failure.__cause__ = error
-        waiting.tell(Outcome(error=failure))
+        waiting.resolve(Outcome(error=failure))

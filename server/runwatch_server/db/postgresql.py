@@ -193,7 +193,7 @@ class PostgresStore:
         async with _connected(self._writers) as connection:
             driver: Any = (await connection.get_raw_connection()).driver_connection
             try:
-                with _cut_off_said(driver):
+                with _cut_off_reported(driver):
                     await driver.execute(_BEGIN.format(numbers=",".join(map(str, numbers))))
                     yield connection
                 await driver.execute("COMMIT")
@@ -236,7 +236,7 @@ async def _connected(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection]:
 
 
 @contextmanager
-def _cut_off_said(driver: Any) -> Generator[None]:
+def _cut_off_reported(driver: Any) -> Generator[None]:
     """Raises _CutOffError if the connection is lost within it, even if nothing has noticed that
     yet."""
     try:

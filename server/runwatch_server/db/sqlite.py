@@ -92,7 +92,7 @@ class SqliteStore:
         self._lock.release()
 
     async def migrate(self, upgrade: Callable[[sa.Connection], None]) -> None:
-        with _damage_said(self.place):
+        with _damage_reported(self.place):
             async with self._writer.connect() as connection:
                 await connection.run_sync(upgrade)
                 await connection.commit()
@@ -114,7 +114,7 @@ class SqliteStore:
     @asynccontextmanager
     async def _read(self) -> AsyncGenerator[AsyncConnection]:
         try:
-            with _damage_said(self.place):
+            with _damage_reported(self.place):
                 async with _connected(self._readers) as connection:
                     yield connection
         except PoolTimeoutError as error:
@@ -123,7 +123,7 @@ class SqliteStore:
             raise _answer_of(error) from error
 
     async def commit(self, lane: int, orders: Sequence[Order]) -> list[Outcome]:
-        with _damage_said(self.place):
+        with _damage_reported(self.place):
             if self._writing is None:
                 self._writing = await self._writer.connect()
                 self._file = self._file or self._path.stat()
@@ -145,7 +145,7 @@ class SqliteStore:
 
 
 @contextmanager
-def _damage_said(place: str) -> Generator[None]:
+def _damage_reported(place: str) -> Generator[None]:
     """Raises DatabaseDamagedError if SQLite reports that the file is damaged or not a database."""
     try:
         yield

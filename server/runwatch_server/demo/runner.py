@@ -42,9 +42,9 @@ class DemoRunner:
     def run(self) -> Outcome:
         """Run all three trainings. Raises DemoError if one of them fails."""
         try:
-            self._view.say("Clean, and with the fault while nobody watches:")
+            self._view.show_text("Clean, and with the fault while nobody watches:")
             self._train(Mode.CLEAN, Mode.UNPROTECTED)
-            self._view.say("With the fault, and Runwatch watching (policy: auto):")
+            self._view.show_text("With the fault, and Runwatch watching (policy: auto):")
             self._train(Mode.PROTECTED)
         finally:
             for trainer in self._trainers.values():

@@ -51,7 +51,7 @@ class ServiceProcess:
                 env={k: v for k, v in os.environ.items() if k != "RUNWATCH_DATABASE_URL"},
             )
         deadline = time.monotonic() + _START_S
-        while not self._has_said_where():
+        while not self._has_printed_address():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise ServiceFailedError(f"the service did not start:\n{self._log()[-2000:]}")
             time.sleep(_LOOK_EVERY_S)
@@ -67,7 +67,7 @@ class ServiceProcess:
             self._process.kill()
             self._process.wait()
 
-    def _has_said_where(self) -> bool:
+    def _has_printed_address(self) -> bool:
         said = self._log()
         address, key = _ADDRESS.search(said), _KEY.search(said)
         if address is None or key is None:

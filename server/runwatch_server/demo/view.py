@@ -47,7 +47,7 @@ class View:
     ) -> None:
         self._bars.stop()
 
-    def say(self, text: str) -> None:
+    def show_text(self, text: str) -> None:
         self._console.print(text, highlight=False)
 
     def begin(self, mode: Mode) -> None:
@@ -58,7 +58,7 @@ class View:
         shown = _shown(loss)
         self._bars.update(self._tasks[mode], completed=step + 1, loss=shown)
         if not self._console.is_terminal and (step + 1) % _LINE_EVERY_STEPS == 0:
-            self.say(f"  {mode.value:<12} step {step + 1} of {self._num_steps}, loss {shown}")
+            self.show_text(f"  {mode.value:<12} step {step + 1} of {self._num_steps}, loss {shown}")
 
     def show_event(self, event: DemoEvent) -> None:
         colour = _COLOURS.get(event.kind, "")
@@ -73,13 +73,13 @@ class View:
         self._console.print(_table(outcome))
         back = outcome.rolled_back_to
         if outcome.detected_step is not None and back is not None:
-            self.say(
+            self.show_text(
                 f"Fault at step {outcome.fault_step}, seen at step {outcome.detected_step}, "
                 f"rolled back to step {back} after step {outcome.rolled_back_at}: "
                 f"{outcome.steps_repeated} steps trained again, none before them lost."
             )
         if outcome.is_identical:
-            self.say("The protected run ends in the clean run's losses, bit for bit.")
+            self.show_text("The protected run ends in the clean run's losses, bit for bit.")
         for words in outcome.shortcomings():
             self._console.print(f"[bold red]Not as promised:[/] {escape(words)}", highlight=False)
 

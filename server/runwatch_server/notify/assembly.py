@@ -42,13 +42,13 @@ class Notifying:
             yield Loop(f"courier to {dispatcher.figures.receiver}", dispatcher.run)
         yield Loop("settler", self.settler.run)
 
-    async def has_told_ends(self, database: Database, run_id: RunId) -> bool:
+    async def has_sent_ends(self, database: Database, run_id: RunId) -> bool:
         """Whether all who were notified of a run's alerts have been notified of their ends."""
         async with database.read() as connection:
             ended = await notice_queries.list_ended(connection, run_id)
-            if await queries.count_ends_to_tell(connection, run_id):
+            if await queries.count_unsent_ends(connection, run_id):
                 return False
-        return not any(pusher.owes_end_of(ended) for pusher in self.pushers)
+        return not any(pusher.has_unsent_end_of(ended) for pusher in self.pushers)
 
 
 async def start_notifying(

@@ -67,7 +67,7 @@ class DispatcherFigures:
 
 
 @dataclass(slots=True)
-class _Look:
+class _DueDeliveries:
     """The due deliveries, grouped by what is to be done with them."""
 
     by_verdict: dict[Verdict, list[Delivery]] = field(
@@ -128,17 +128,17 @@ class Dispatcher:
 
     async def deliver(self) -> None:
         """Send what is due until one message fails; the rest waits for the next round."""
-        look = await self._look()
-        if look.withheld:
-            await self._mark(look.withheld, state=DeliveryState.WITHHELD.value)
-        await self._hold(look.held)
-        for group in look.groups:
+        due_now = await self._read_due()
+        if due_now.withheld:
+            await self._mark(due_now.withheld, state=DeliveryState.WITHHELD.value)
+        await self._hold(due_now.held)
+        for group in due_now.groups:
             if await self._claim(group) and not await self._send(group):
                 break
-        if look.groups or look.withheld or self._count_is_due:
+        if due_now.groups or due_now.withheld or self._count_is_due:
             await self._count()
 
-    async def _look(self) -> _Look:
+    async def _read_due(self) -> _DueDeliveries:
         now = self._clock.wall()
         async with self._database.read() as connection:
             due = await queries.list_due(
@@ -149,17 +149,17 @@ class Dispatcher:
                 limit=_MOST_AT_ONCE,
             )
             if not due:
-                return _Look()
+                return _DueDeliveries()
             ids = [one.alert_id for one in due]
             cases = await notice_queries.find_cases(connection, self._tasks, ids)
             projects = {case.alert.project for case in cases.values()}
             silences = await list_silences(connection, ending_after=now, projects=projects)
             muting = Muting(silences, now=now)
-            look = _Look()
+            due_now = _DueDeliveries()
             for one in due:
                 case = cases.get(one.alert_id)
                 if case is None:  # it is damaged or being removed with its run
-                    look.by_verdict[Verdict.HOLD].append(one)
+                    due_now.by_verdict[Verdict.HOLD].append(one)
                     continue
                 firing = await queries.find_firing(connection, case.alert.run_id, case.alert.id)
                 verdict = judge(
@@ -168,14 +168,14 @@ class Dispatcher:
                     firing=firing[one.receiver].state if one.receiver in firing else None,
                     silenced=is_held_back(case, muting, self._config.name),
                 )
-                look.by_verdict[verdict].append(one)
-            sent = look.by_verdict[Verdict.SEND]
-            told = await notice_queries.with_commands(
+                due_now.by_verdict[verdict].append(one)
+            sent = due_now.by_verdict[Verdict.SEND]
+            explained = await notice_queries.with_commands(
                 connection, [cases[one.alert_id] for one in sent]
             )
-        told = await self._explainer.explain(told)
-        look.groups = group_deliveries(sent, {case.alert.id: case for case in told})
-        return look
+        explained = await self._explainer.explain(explained)
+        due_now.groups = group_deliveries(sent, {case.alert.id: case for case in explained})
+        return due_now
 
     async def _hold(self, held: Sequence[Delivery]) -> None:
         """Look at them again a little later, so that what waits does not hide what comes after

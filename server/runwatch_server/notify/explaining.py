@@ -31,6 +31,6 @@ class Explainer:
         if key not in self._known:
             if len(self._known) >= _MOST_KEPT:
                 self._known.pop(next(iter(self._known)))
-            findings = await self.sign_finder.look(alert, num_similar=0)
+            findings = await self.sign_finder.find(alert, num_similar=0)
             self._known[key] = short_of(alert, findings)
         return self._known[key]

@@ -111,7 +111,7 @@ class Pusher:
             if key != HEARTBEAT and not sent.is_resolved
         ]
 
-    def owes_end_of(self, alert_ids: Collection[AlertId]) -> bool:
+    def has_unsent_end_of(self, alert_ids: Collection[AlertId]) -> bool:
         """Whether the replica still believes that any of these alerts, which are over, goes on."""
         return any(key in self._sent and not self._sent[key].is_resolved for key in alert_ids)
 

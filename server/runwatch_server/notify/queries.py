@@ -15,7 +15,7 @@ _OF_NOTICE: Final = (notices.c.run_id == deliveries.c.run_id) & (
 )
 
 
-async def count_ends_to_tell(connection: AsyncConnection, run_id: RunId) -> int:
+async def count_unsent_ends(connection: AsyncConnection, run_id: RunId) -> int:
     """Number of waiting deliveries that report the ends of a run's alerts."""
     found = await connection.execute(
         sa.select(sa.func.count()).where(

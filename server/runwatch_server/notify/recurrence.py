@@ -45,7 +45,7 @@ class Recurrence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         try:
             return self._next_after(now)
         except ValueError as error:
-            _say_once(str(error))
+            _warn_once(str(error))
             return None
 
     def _next_after(self, now: float) -> float | None:
@@ -70,7 +70,7 @@ class Recurrence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @lru_cache(maxsize=64)
-def _say_once(why: str) -> None:
+def _warn_once(why: str) -> None:
     """Log a warning once, because this is checked for each alert."""
     log.warning("a maintenance window does not open: %s", why)
 

@@ -28,14 +28,14 @@ async def list_open_cases(
     runs = await find_runs(connection, {alert.run_id for alert in found})
     names = {run.id: run.name for run in runs}
     cases = [
-        told.get(alert.id) or _untold(alert, names[alert.run_id])
+        told.get(alert.id) or _unsent_case(alert, names[alert.run_id])
         for alert in found
         if alert.run_id in names
     ]
     return await with_commands(connection, cases)
 
 
-def _untold(alert: AlertRecord, run_name: str) -> Case:
+def _unsent_case(alert: AlertRecord, run_name: str) -> Case:
     """The case of an alert that nobody has been told of yet."""
     return Case(
         alert=alert,

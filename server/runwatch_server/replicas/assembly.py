@@ -43,7 +43,7 @@ def join(stack: AsyncExitStack, database: Database, clock: Clock, liveness: Live
             name=name, broadcasts=broadcasts, ownership=SoleOwner(), leases=None, signs=None
         )
     leases = RunLeases(
-        database, clock, name, tell_owner=lambda run_id: broadcasts.send(Topic.FRAMES, run_id)
+        database, clock, name, notify_owner=lambda run_id: broadcasts.send(Topic.FRAMES, run_id)
     )
     stack.push_async_callback(leases.release)
     return Replica(

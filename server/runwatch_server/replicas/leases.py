@@ -54,12 +54,12 @@ class RunLeases:
         clock: Clock,
         replica: str,
         *,
-        tell_owner: Callable[[RunId], None],
+        notify_owner: Callable[[RunId], None],
     ) -> None:
         self.replica = replica
         self._database = database
         self._clock = clock
-        self._tell_owner = tell_owner
+        self._tell_owner = notify_owner
         self._owner: Owner | None = None
         self._epochs: dict[str, int] = {}
         self._duties: set[str] = set()
@@ -141,9 +141,9 @@ class RunLeases:
             self._is_wanted.clear()
             wanted, self._wanted = self._wanted, set()
             for run_id in wanted:
-                await self._despite_overload(partial(self._take_or_tell, run_id))
+                await self._despite_overload(partial(self._take_or_notify, run_id))
 
-    async def _take_or_tell(self, run_id: RunId) -> None:
+    async def _take_or_notify(self, run_id: RunId) -> None:
         if run_id in self._epochs:
             await self._gained(run_id)
             return

@@ -193,13 +193,13 @@ class Rules:
         await _audit(connection, record, "rule_created")
         return record
 
-    def look_again(self) -> None:
+    def invalidate(self) -> None:
         """Another replica may have changed rules."""
         self._in_force.clear()
         self._num_changes += 1
 
     def _changed(self) -> None:
-        self.look_again()
+        self.invalidate()
         for listener in self._listeners:
             listener()
 

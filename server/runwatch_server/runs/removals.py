@@ -20,7 +20,7 @@ class Removals:
     run may have been replaced."""
 
     def __init__(self, announce: Forget = lambda _: None) -> None:
-        """`announce` tells the other replicas."""
+        """`announce` notifies the other replicas."""
         self._announce = announce
         self._listeners: list[Forget] = []
         self._created_at: dict[RunId, float] = {}
@@ -28,25 +28,26 @@ class Removals:
     def on(self, *listeners: Forget) -> None:
         self._listeners += listeners
 
-    def tell(self, run_id: RunId) -> None:
-        """Tells the listeners here and those of the other replicas."""
-        self.tell_here(run_id)
+    def announce(self, run_id: RunId) -> None:
+        """Notifies the listeners here and those of the other replicas."""
+        self.forget(run_id)
         self._announce(run_id)
 
-    def tell_here(self, run_id: RunId) -> None:
+    def forget(self, run_id: RunId) -> None:
         for forget in self._listeners:
             forget(run_id)
 
-    async def hear(self, run_ids: frozenset[RunId] | None) -> None:
-        """Another replica has removed these runs; None: any of them, which `follow` finds out."""
+    async def on_removed(self, run_ids: frozenset[RunId] | None) -> None:
+        """Another replica has removed these runs; None: any of them, which
+        `detect_replaced` finds out."""
         for run_id in run_ids or ():
-            self.tell_here(run_id)
+            self.forget(run_id)
 
-    def follow(self, open_runs: Iterable[OpenRun]) -> None:
-        """Tells of runs that were created since the last call under an id known before."""
+    def detect_replaced(self, open_runs: Iterable[OpenRun]) -> None:
+        """Announces here the runs created since the last call under an id known before."""
         for run in open_runs:
             if self._created_at.pop(run.id, run.created_at) != run.created_at:
-                self.tell_here(run.id)
+                self.forget(run.id)
             self._created_at[run.id] = run.created_at  # moved to the end: the first goes first
         for run_id in list(self._created_at)[:-_MAX_KNOWN]:
             del self._created_at[run_id]

@@ -94,7 +94,7 @@ class Runs:
         while (found := await self._database.write(work, of=run.id)) is None:
             await purge_run(self._database, run.id)  # the remains of one removed a moment ago
         if found[1]:
-            self._removals.tell_here(run.id)
+            self._removals.forget(run.id)
         return found
 
     async def check_access(self, run_id: RunId, principal: Principal) -> None:
@@ -168,7 +168,7 @@ class Runs:
             await queries.delete_run(connection, run_id)
 
         await self._database.write(work, of=run_id)
-        self._removals.tell(run_id)
+        self._removals.announce(run_id)
         await purge_run(self._database, run_id)
         log.info("run %s was removed", run_id)
 

@@ -62,7 +62,7 @@ class RunWatcher:
         known = self._liveness.run_ids()
         async with self._database.read() as connection:
             open_runs = await queries.list_open_runs(connection)
-        self._removals.follow(open_runs)
+        self._removals.detect_replaced(open_runs)
         now = self._clock.monotonic()
         self._liveness.follow(known, {run.id: run.current_attempt for run in open_runs}, now=now)
         for run in open_runs:

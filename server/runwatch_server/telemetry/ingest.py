@@ -148,10 +148,10 @@ class Ingest:
         else:
             self._names.remember(run_id, names, refused)
             self._observer.observe_refused_metrics(len(refused))
-            self._tell(received)
+            self._notify(received)
         return receipted
 
-    def _tell(self, received: Received) -> None:
+    def _notify(self, received: Received) -> None:
         """Notify the listeners of what was just committed."""
         run_id, frame = received.run_id, received.frame
         self._observer.observe_frame(

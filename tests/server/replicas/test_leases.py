@@ -75,7 +75,7 @@ async def replicas(postgres_url: str, hand_clock: HandClock) -> AsyncIterator[li
             database.start()
             owned = Owned()
             tell: Callable[[RunId], None] = no_one
-            leases = RunLeases(database, hand_clock.clock(), name, tell_owner=tell)
+            leases = RunLeases(database, hand_clock.clock(), name, notify_owner=tell)
             leases.serve(owned)
             made.append(Replica(leases, owned, database))
         row = {"id": RUN, "project": "p", "name": "n", "created_at": 0.0, "config": "{}"}

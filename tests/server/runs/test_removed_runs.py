@@ -177,9 +177,9 @@ def test_who_looks_at_the_open_runs_sees_that_one_is_another() -> None:
     first = OpenRun(RunId("a"), RunState.TRAINING, 1, created_at=1.0)
     other = replace(first, id=RunId("b"))
 
-    removals.follow([first, other])
-    removals.follow([other])
-    removals.follow([replace(first, created_at=2.0), other])
+    removals.detect_replaced([first, other])
+    removals.detect_replaced([other])
+    removals.detect_replaced([replace(first, created_at=2.0), other])
 
     assert told == ["a"]
 
@@ -189,7 +189,7 @@ async def test_what_another_replica_removed_is_forgotten_here() -> None:
     removals = Removals()
     removals.on(told.append)
 
-    await removals.hear(frozenset({RunId("a")}))
-    await removals.hear(None)
+    await removals.on_removed(frozenset({RunId("a")}))
+    await removals.on_removed(None)
 
     assert told == ["a"]

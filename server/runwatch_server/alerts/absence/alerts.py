@@ -121,11 +121,11 @@ class AbsenceAlerts:
         """Report what changed about an alert: its state, or that another alert explains it."""
         known, why = self._known(key), explained_by(rule, self._firing_beside(key))
         if change.is_news:
-            await self._tell(key, rule, change, facts, silence_s, inhibited_by=why)
+            await self._record(key, rule, change, facts, silence_s, inhibited_by=why)
         elif known is not None and change.alert is not None and why != known.inhibited_by:
             reason = Reason.RELEASED if why is None else Reason.INHIBITED
             folded = replace(change, reason=reason)
-            await self._tell(key, rule, folded, facts, silence_s, inhibited_by=why)
+            await self._record(key, rule, folded, facts, silence_s, inhibited_by=why)
         elif known is not None and change.alert is not None:
             self._alerts_of(key.run_id)[key] = replace(known, alert=change.alert)
 
@@ -145,7 +145,7 @@ class AbsenceAlerts:
         of_run = [self._run_lost] if rank is team[0] else []
         return [*of_run, self._rank_lost] if len(team) > 1 else of_run
 
-    async def _tell(
+    async def _record(
         self,
         key: _Key,
         rule: Rule,

@@ -88,15 +88,15 @@ class SignFinder:
     database: Database
     reader: Reader
 
-    async def look(self, alert: AlertRecord, *, num_similar: int) -> Findings:
+    async def find(self, alert: AlertRecord, *, num_similar: int) -> Findings:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
-                return await self._look(alert, num_similar)
+                return await self._find(alert, num_similar)
         except Exception:  # the alert is sent without its findings
             log.exception("alert %s: what led to it could not be looked at", alert.id)
             return NOTHING
 
-    async def _look(self, alert: AlertRecord, num_similar: int) -> Findings:
+    async def _find(self, alert: AlertRecord, num_similar: int) -> Findings:
         onset = alert.onset_step
         series = await self._metrics(alert)
         far = {

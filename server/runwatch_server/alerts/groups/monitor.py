@@ -42,15 +42,15 @@ class GroupMonitor:
         self._reader = reader
         self._tasks = PerRunTasks("the comparison with its group")
 
-    async def look(self) -> None:
+    async def compare_all(self) -> None:
         """Compare each live run of a group with the others that have reached the same steps."""
         async with self._context.database.read() as connection:
             run_ids = await list_open_grouped(connection)
         for run_id in run_ids:
             if self._context.ownership.owns(run_id):
-                await self._tasks.do(run_id, partial(self._look_at, run_id))
+                await self._tasks.do(run_id, partial(self._compare, run_id))
 
-    async def _look_at(self, run_id: RunId) -> None:
+    async def _compare(self, run_id: RunId) -> None:
         async with self._context.database.read() as connection:
             run = await find_run(connection, run_id)
         if run is None or run.last_step is None or run.last_step < WINDOW_STEPS:
@@ -69,7 +69,7 @@ class GroupMonitor:
         change = judge(comparison, known, now)
         if change.is_news:
             told = transition_of(change, comparison, known, now, run.current_attempt)
-            await self._tell(run, told)
+            await self._record(run, told)
 
     async def _losses(self, run_id: RunId, last_step: int) -> NDArray[np.float64]:
         """(N,) losses of the window that ends at this step, in the run's effective history."""
@@ -82,7 +82,7 @@ class GroupMonitor:
             return np.empty(0)
         return np.empty(0) if series.values is None else series.values[:, 0]
 
-    async def _tell(self, run: Run, told: Transition) -> None:
+    async def _record(self, run: Run, told: Transition) -> None:
         source = self._context.source(run.id, run.project, rule_hashes={})
 
         async def work(connection: AsyncConnection) -> list[News]:
