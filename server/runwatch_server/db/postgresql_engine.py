@@ -1,6 +1,7 @@
 """Connections to PostgreSQL. asyncpg reads URLs and `PG...` variables as libpq does."""
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +30,16 @@ _SESSION: Final = {
 }
 """The limit for how long a replica that is paused in the middle of a transaction keeps others
 waiting."""
+_PEER_GONE_MS: Final = 60_000
+_KEEPALIVES: Final = {
+    "TCP_KEEPIDLE": 30,
+    "TCP_KEEPINTVL": 10,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": _PEER_GONE_MS,
+}
+"""Options of the connection's socket, as far as the system has them. A firewall that forgets idle
+connections, often after a few minutes, would otherwise cut off a migration during a long statement,
+and neither side would ever know. The last option is for what was sent and never confirmed."""
 _LONGEST_WRITE: Final = "SET transaction_timeout = '30s'"
 """A further limit, because a process that is paused between preparing a statement and running it,
 which the driver sends separately, is not idle for PostgreSQL, and would keep others waiting for as
@@ -73,7 +84,7 @@ class PostgresAddress:
             )
         )
         try:
-            return await asyncio.shield(making)
+            return _kept_alive(await asyncio.shield(making))
         except asyncio.CancelledError:
             await asyncio.wait([making])
             if making.exception() is None:
@@ -124,6 +135,18 @@ def migrating_engine(address: PostgresAddress) -> AsyncEngine:
         isolation_level="READ COMMITTED",
         connect=partial(address.connect, is_bounded=False),
     )
+
+
+def _kept_alive(connection: Any) -> Any:
+    """The connection, which now notices within a minute that the other side is gone."""
+    # asyncpg has no option for it, and hands out neither its socket nor its transport.
+    peer: socket.socket = connection._transport.get_extra_info("socket")
+    if peer.family != socket.AF_UNIX:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVES.items():
+            if hasattr(socket, name):  # macOS names the first one differently
+                peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return connection
 
 
 def _refuse_closed(connection: Any, entry: ConnectionPoolEntry, _: object) -> None:

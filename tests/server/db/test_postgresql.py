@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import socket
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
@@ -295,6 +296,19 @@ async def test_a_work_that_fails_alone_leaves_its_connection_without_a_transacti
             await replicas[0].write(fail, of=RUN)
 
     assert await replicas[1].write(count_up, of=RUN) == 0
+
+
+@pytest.mark.parametrize("is_bounded", [True, False])
+async def test_a_connection_keeps_itself_known_to_firewalls_while_it_waits(
+    postgres: Postgres, is_bounded: bool
+) -> None:
+    connection = await PostgresAddress(postgres.url("postgres")).connect(is_bounded=is_bounded)
+    peer = connection._transport.get_extra_info("socket")
+    idle_s = peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+    is_on = peer.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    await connection.close()
+
+    assert (is_on, idle_s) == (1, 30)
 
 
 @asynccontextmanager
