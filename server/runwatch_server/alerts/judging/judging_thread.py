@@ -1,12 +1,15 @@
 """A thread for work that may not run on the event loop."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Lock
 from time import monotonic
 from typing import Any, Final, NamedTuple, TypeVar
+
+from runwatch.vocabulary import RunId
+from runwatch_server.alerts.judging.fair_queue import FairQueue
 
 T = TypeVar("T")
 
@@ -21,15 +24,20 @@ class _Work(NamedTuple):
 
 
 class JudgingThread:
-    """Does one thing after another, and knows for how long the current one has taken. Work that can
-    wait gives way to all other work; otherwise an import of old logs would delay the alerts of runs
-    that train now."""
+    """Does one thing after another, and knows for how long the current one has taken.
+
+    Runs share it fairly: a run that sends faster than it is judged delays itself, and the frame of
+    a quiet run is next. Work that can wait gives way to all other work; otherwise an import of old
+    logs would delay the alerts of runs that train now.
+    """
 
     def __init__(self, name: str, *, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self._next: deque[_Work] = deque()
-        self._can_wait: deque[_Work] = deque()
+        self._next: FairQueue[_Work] = FairQueue()
+        self._can_wait: FairQueue[_Work] = FairQueue()
+        self._adding = Lock()
+        """Held for moments: works are added on the event loop and taken on the thread."""
         self._others_s = 0.0
         """Seconds spent on other work since something that can wait had its last turn."""
         self._since: float | None = None
@@ -45,23 +53,25 @@ class JudgingThread:
         """When the current work began, by the monotonic clock; None if there is none."""
         return self._since
 
-    async def do(self, function: Callable[[], T], *, can_wait: bool = False) -> T:
-        """Call a function in its turn and return its result."""
+    async def do(self, run_id: RunId, function: Callable[[], T], *, can_wait: bool = False) -> T:
+        """Call a function in its run's turn and return its result."""
         result: Future[T] = Future()
-        (self._can_wait if can_wait else self._next).append(_Work(function, result))
+        with self._adding:
+            (self._can_wait if can_wait else self._next).put(run_id, _Work(function, result))
         self._pool.submit(self._do_one)
         return await asyncio.wrap_future(result)
 
     def _do_one(self) -> None:
         """Do the next piece of work. Called once for each piece that was added, though rarely for
         that one."""
-        gives_way = bool(self._next) and self._others_s < _SHARE_S
-        queue = self._can_wait if self._can_wait and not gives_way else self._next
-        function, result = queue.popleft()
+        with self._adding:
+            gives_way = len(self._next) > 0 and self._others_s < _SHARE_S
+            queue = self._can_wait if len(self._can_wait) and not gives_way else self._next
+            run_id, (function, result) = queue.take()
         if not result.set_running_or_notify_cancel():
             return
         try:
-            with self._at_work(is_other=queue is self._next):
+            with self._at_work(queue, run_id):
                 value = function()
         except BaseException as error:  # noqa: BLE001 - raised by whoever awaits the result
             result.set_exception(error)
@@ -69,7 +79,7 @@ class JudgingThread:
             result.set_result(value)
 
     @contextmanager
-    def _at_work(self, *, is_other: bool) -> Generator[None]:
+    def _at_work(self, queue: FairQueue[_Work], run_id: RunId) -> Generator[None]:
         """Count the time. Left before the result is given, or whoever has it would still find this
         thread busy with it."""
         began = self._since = self._clock()
@@ -78,7 +88,9 @@ class JudgingThread:
         finally:
             self._since = None
             took_s = self._clock() - began
-            self._others_s = self._others_s + took_s if is_other else 0.0
+            self._others_s = self._others_s + took_s if queue is self._next else 0.0
+            with self._adding:
+                queue.charge(run_id, took_s)
 
     def shutdown(self) -> None:
         self._pool.shutdown()

@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 _WORKER: Final = "runwatch_server.alerts.judging.worker"
 _END_S: Final = 5.0
+_NO_RUN: Final = RunId("")
 _ROWS_A_QUESTION: Final = 256
 """About ten seconds with the most expensive rules."""
 
@@ -69,7 +70,7 @@ class ProcessJudging:
         known: Mapping[str, float] | None = None,
     ) -> "ProcessJudge":
         slot = self._slots[zlib.crc32(run_id.encode()) % len(self._slots)]
-        return await slot.open(rank, rule_set, state, known)
+        return await slot.open(run_id, rank, rule_set, state, known)
 
     async def close(self) -> None:
         for slot in self._slots:
@@ -87,9 +88,16 @@ class ProcessJudge:
     """A judge in another process, addressed by its number there."""
 
     def __init__(
-        self, slot: "_ProcessSlot", process: "_Process", number: int, rank: int, rule_set: RuleSet
+        self,
+        slot: "_ProcessSlot",
+        process: "_Process",
+        number: int,
+        run_id: RunId,
+        rank: int,
+        rule_set: RuleSet,
     ) -> None:
         self.rule_set = rule_set
+        self._run_id = run_id
         self._slot = slot
         self._process = process
         self._number = number
@@ -100,7 +108,8 @@ class ProcessJudge:
         question = partial(self._observe, _parts_of(frames))
         can_wait = are_late(frames)
         transitions: list[Transition] = []
-        while (found := await self._slot.thread.do(question, can_wait=can_wait)) is not None:
+        turn = partial(self._slot.thread.do, self._run_id, question, can_wait=can_wait)
+        while (found := await turn()) is not None:
             transitions += found
         return transitions
 
@@ -122,10 +131,10 @@ class ProcessJudge:
 
     async def with_rules(self, rule_set: RuleSet) -> "ProcessJudge":
         state = with_hashes(await self.state(), rule_set.hashes_since(self.rule_set))
-        return await self._slot.open(self._rank, rule_set, state, None)
+        return await self._slot.open(self._run_id, self._rank, rule_set, state, None)
 
     async def _ask(self, question: Question) -> Any:
-        return await self._slot.thread.do(lambda: self._process.ask(question))
+        return await self._slot.thread.do(self._run_id, lambda: self._process.ask(question))
 
 
 def _parts_of(frames: Sequence[CommittedFrame]) -> Iterator[Rows]:
@@ -153,22 +162,28 @@ class _ProcessSlot:
             self._stall_detector.restart()
 
     async def open(
-        self, rank: int, rule_set: RuleSet, state: bytes, known: Mapping[str, float] | None
+        self,
+        run_id: RunId,
+        rank: int,
+        rule_set: RuleSet,
+        state: bytes,
+        known: Mapping[str, float] | None,
     ) -> ProcessJudge:
-        return await self.thread.do(lambda: self._open(rank, rule_set, state, known))
+        process, number = await self.thread.do(
+            run_id, lambda: self._open(rank, rule_set, state, known)
+        )
+        return ProcessJudge(self, process, number, run_id, rank, rule_set)
 
     def _open(
         self, rank: int, rule_set: RuleSet, state: bytes, known: Mapping[str, float] | None
-    ) -> ProcessJudge:
+    ) -> "tuple[_Process, int]":
         if self._process is None or self._process.is_over:
             self._process = _Process()
-        process = self._process
-        number = process.open(rank, rule_set, state, known)
-        return ProcessJudge(self, process, number, rank, rule_set)
+        return self._process, self._process.open(rank, rule_set, state, known)
 
     async def close(self) -> None:
         if self._process is not None:
-            await self.thread.do(self._process.end)
+            await self.thread.do(_NO_RUN, self._process.end)
         self.thread.shutdown()
 
 

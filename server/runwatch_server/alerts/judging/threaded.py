@@ -1,10 +1,10 @@
 """Judging on a thread of the service's own process, in turns: a run with much to judge lets others
 go in between, and a stop need not wait for its end."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from time import monotonic
-from typing import Final
+from typing import Final, TypeVar
 
 from runwatch.rules import Rows, Transition
 from runwatch.vocabulary import RunId
@@ -12,6 +12,8 @@ from runwatch_server.alerts.judging.judging_thread import JudgingThread
 from runwatch_server.alerts.judging.stream_judge import StreamJudge, are_late, rows_of
 from runwatch_server.rules.pack import RuleSet
 from runwatch_server.telemetry.committed_frames import CommittedFrame
+
+T = TypeVar("T")
 
 ROWS_A_TURN: Final = 64
 """Rows per turn at first. A row takes a tenth of a millisecond with the built-in rules, and tens of
@@ -43,8 +45,8 @@ class ThreadJudging:
         state: bytes = b"",
         known: Mapping[str, float] | None = None,
     ) -> "ThreadJudge":
-        judge = await self._thread.do(lambda: StreamJudge(rank, rule_set, state, known))
-        return ThreadJudge(self._thread, judge)
+        judge = await self._thread.do(run_id, lambda: StreamJudge(rank, rule_set, state, known))
+        return ThreadJudge(self._thread, run_id, judge)
 
     async def close(self) -> None:
         self._thread.shutdown()
@@ -53,8 +55,9 @@ class ThreadJudging:
 class ThreadJudge:
     """A judge in this process."""
 
-    def __init__(self, thread: JudgingThread, judge: StreamJudge) -> None:
+    def __init__(self, thread: JudgingThread, run_id: RunId, judge: StreamJudge) -> None:
         self._thread = thread
+        self._run_id = run_id
         self._judge = judge
         self._rows_a_turn = ROWS_A_TURN
 
@@ -68,7 +71,7 @@ class ThreadJudge:
         is_done = False
         while not is_done:
             turn = partial(self._take_turn, parts)
-            is_done, told = await self._thread.do(turn, can_wait=can_wait)
+            is_done, told = await self._do(turn, can_wait=can_wait)
             found += told
         return found
 
@@ -100,11 +103,14 @@ class ThreadJudge:
                 start = stop
 
     async def known_to_next(self) -> dict[str, float]:
-        return await self._thread.do(lambda: self._judge.known_to_next)
+        return await self._do(lambda: self._judge.known_to_next)
 
     async def state(self) -> bytes:
-        return await self._thread.do(self._judge.state)
+        return await self._do(self._judge.state)
 
     async def with_rules(self, rule_set: RuleSet) -> "ThreadJudge":
-        judge = await self._thread.do(lambda: self._judge.with_rules(rule_set))
-        return ThreadJudge(self._thread, judge)
+        judge = await self._do(lambda: self._judge.with_rules(rule_set))
+        return ThreadJudge(self._thread, self._run_id, judge)
+
+    async def _do(self, function: Callable[[], T], *, can_wait: bool = False) -> T:
+        return await self._thread.do(self._run_id, function, can_wait=can_wait)

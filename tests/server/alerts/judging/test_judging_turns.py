@@ -13,6 +13,7 @@ from tests.server.alerts.bench import HandClock
 from tests.server.alerts.judging.test_judging import committed
 
 from runwatch.rules import Rows, Transition
+from runwatch.vocabulary import RunId
 from runwatch_server.alerts.judging.judging_thread import JudgingThread
 from runwatch_server.alerts.judging.stream_judge import StreamJudge
 from runwatch_server.alerts.judging.threaded import ROWS_A_TURN, ThreadJudge
@@ -47,8 +48,8 @@ def thread() -> Iterator[JudgingThread]:
 async def test_a_long_work_lets_others_have_their_turn_in_between(thread: JudgingThread) -> None:
     turns: list[str] = []
     gate = Event()
-    dear = ThreadJudge(thread, NotedJudge("dear", turns, gate))
-    cheap = ThreadJudge(thread, NotedJudge("cheap", turns, gate))
+    dear = ThreadJudge(thread, RunId("dear"), NotedJudge("dear", turns, gate))
+    cheap = ThreadJudge(thread, RunId("cheap"), NotedJudge("cheap", turns, gate))
     works = asyncio.gather(dear.observe(DEAR), cheap.observe([committed(1, [3.0])]))
     await asyncio.sleep(0)  # both have asked for the thread
     gate.set()
@@ -62,8 +63,11 @@ async def test_what_was_sent_after_the_fact_waits_for_what_trains_now(
 ) -> None:
     turns: list[str] = []
     gate = Event()
-    imports = [ThreadJudge(thread, NotedJudge("import", turns, gate)) for _ in range(20)]
-    live = ThreadJudge(thread, NotedJudge("live", turns, gate))
+    imports = [
+        ThreadJudge(thread, RunId(f"import {index}"), NotedJudge("import", turns, gate))
+        for index in range(20)
+    ]
+    live = ThreadJudge(thread, RunId("live"), NotedJudge("live", turns, gate))
     works = asyncio.gather(
         *(judge.observe(IMPORTED) for judge in imports), live.observe([committed(1, [3.0])])
     )
@@ -72,6 +76,26 @@ async def test_what_was_sent_after_the_fact_waits_for_what_trains_now(
     await works
 
     assert "live" in turns[:2]
+
+
+async def test_a_quiet_run_goes_before_all_that_have_had_more(thread: JudgingThread) -> None:
+    turns: list[str] = []
+    gate = Event()
+    gate.set()
+    floods = [
+        ThreadJudge(thread, RunId(f"flood {index}"), NotedJudge("flood", turns, gate))
+        for index in range(20)
+    ]
+    quiet = ThreadJudge(thread, RunId("quiet"), NotedJudge("quiet", turns, gate))
+    works = asyncio.gather(*(judge.observe(DEAR) for judge in floods))
+    while len(turns) < 20:
+        await asyncio.sleep(0)
+    num_before = len(turns)
+    await quiet.observe([committed(1, [3.0])])
+    num_between = turns.index("quiet") - num_before
+    await works
+
+    assert num_between <= 2
 
 
 async def test_what_can_wait_gets_a_turn_though_others_never_rest() -> None:
@@ -85,8 +109,9 @@ async def test_what_can_wait_gets_a_turn_though_others_never_rest() -> None:
         clock.advance(seconds)
         done.append(name)
 
-    live = [thread.do(partial(work, "live", 0.5)) for _ in range(8)]
-    works = asyncio.gather(*live, thread.do(partial(work, "import", 0.25), can_wait=True))
+    live = [thread.do(RunId("live"), partial(work, "live", 0.5)) for _ in range(8)]
+    imported = thread.do(RunId("import"), partial(work, "import", 0.25), can_wait=True)
+    works = asyncio.gather(*live, imported)
     await asyncio.sleep(0)  # all have asked for the thread
     gate.set()
     await works
@@ -98,7 +123,7 @@ async def test_what_can_wait_gets_a_turn_though_others_never_rest() -> None:
 async def test_a_work_that_is_given_up_ends_with_its_turn(thread: JudgingThread) -> None:
     turns: list[str] = []
     gate = Event()
-    judge = ThreadJudge(thread, NotedJudge("dear", turns, gate))
+    judge = ThreadJudge(thread, RunId("dear"), NotedJudge("dear", turns, gate))
     work = asyncio.ensure_future(judge.observe(DEAR))
     await asyncio.sleep(0)
     work.cancel()
@@ -117,7 +142,7 @@ async def test_whoever_has_a_result_no_longer_finds_the_thread_busy_with_it(
     sys.setswitchinterval(1e-6)  # threads change places wherever they can
     try:
         for _ in range(3000):
-            await thread.do(lambda: None)
+            await thread.do(RunId("run"), lambda: None)
             assert thread.busy_s == 0.0
     finally:
         sys.setswitchinterval(interval_s)
