@@ -4,6 +4,7 @@ it ends with its service, not before and not after."""
 import os
 import signal
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -99,6 +100,18 @@ def test_a_group_that_is_told_to_end_still_saves_what_was_judged(
 
     assert is_over(judging)
     assert marks(tmp_path) == [(1, 1)]
+
+
+def test_a_service_is_stopped_in_time_though_the_process_that_judges_stands_still(
+    in_a_group: ServiceProcess,
+) -> None:
+    (judging,) = judging_processes(in_a_group.pid)
+    os.kill(judging, signal.SIGSTOP)
+    began = time.monotonic()
+    in_a_group.stop()
+
+    assert time.monotonic() - began < 20.0
+    assert is_over(judging)
 
 
 def test_no_process_that_judges_outlives_a_service_that_is_killed(

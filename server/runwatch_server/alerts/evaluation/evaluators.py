@@ -19,6 +19,9 @@ from runwatch_server.telemetry.committed_frames import CommittedFrame
 log = logging.getLogger(__name__)
 
 _RETRY_S: Final = 5.0
+_STOP_S: Final = 10.0
+"""Seconds. Docker, Kubernetes and systemd, as documented, kill a service 30 s after asking it to
+stop, and requests in progress may take ten of them."""
 _IDLE_S: Final = 900.0
 """Seconds of silence after which a run is dropped from memory; its state is stored."""
 
@@ -89,12 +92,24 @@ class Evaluators:
                 self._wake(run_id)
 
     async def stop(self) -> None:
-        """Finish the batches under way and save the evaluators' state."""
+        """Finish the batches under way and save the evaluators' state, as far as that is possible
+        in time. What is not written is judged again after the next start."""
         self._is_running = False
         for timer in (*self._failing.values(), *self._gaps.values()):
             timer.cancel()
-        if self._tasks:
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        try:
+            async with asyncio.timeout(_STOP_S):
+                await self._finish()
+        except TimeoutError:
+            log.warning("stopped, although frames were still being judged after %g s", _STOP_S)
+
+    async def _finish(self) -> None:
+        tasks = tuple(self._tasks.values())
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:  # cancelled if it takes too long, and the tasks with it
+            if tasks:
+                await asyncio.wait(tasks)
         for run_id in tuple(self._runs):
             await self.forget(run_id)
 

@@ -182,8 +182,12 @@ class _ProcessSlot:
         return self._process, self._process.open(rank, rule_set, state, known)
 
     async def close(self) -> None:
-        if self._process is not None:
-            await self.thread.do(_NO_RUN, self._process.end)
+        """Nobody waits for an answer any more, so a process that still works on one is killed."""
+        process = self._process
+        if process is not None:
+            if self.thread.since is not None:
+                process.kill()
+            await self.thread.do(_NO_RUN, process.end)
         self.thread.shutdown()
 
 
@@ -248,6 +252,9 @@ class _Process:
             stalled_s,
         )
         self._stalled_s = stalled_s
+        self.kill()
+
+    def kill(self) -> None:
         self._process.kill()
 
     def end(self) -> None:
