@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.evaluation.stream import StreamKey
 from runwatch_server.alerts.tables import evaluations
+from runwatch_server.telemetry.packs.tables import packs
 from runwatch_server.telemetry.queries import HotFrame
 from runwatch_server.telemetry.tables import frames, layouts, streams
 
@@ -121,13 +122,20 @@ async def list_behind(
 
 async def list_unjudged_arrivals(connection: AsyncConnection, run_id: RunId) -> list[float | None]:
     """The arrival times of the next frame to judge in each of a run's streams that has unjudged
-    frames; None if that frame is still missing and later ones wait for it."""
+    frames; None if that frame is still missing and later ones wait for it. For a frame in a pack it
+    is the time of packing, as no pack keeps when each of its frames arrived."""
     of_run = STREAMS_BEHIND.where(streams.c.run_id == run_id)
-    next_one = (
-        (frames.c.run_id == streams.c.run_id)
-        & (frames.c.attempt == streams.c.attempt)
-        & (frames.c.rank == streams.c.rank)
-        & (frames.c.seq == sa.func.coalesce(evaluations.c.evaluated_seq, 0) + 1)
-    )
-    arrivals = of_run.with_only_columns(frames.c.received_at).outerjoin(frames, next_one)
+    next_seq = sa.func.coalesce(evaluations.c.evaluated_seq, 0) + 1
+    hot = _of_stream(frames) & (frames.c.seq == next_seq)
+    packed = _of_stream(packs) & next_seq.between(packs.c.first_seq, packs.c.last_seq)
+    arrived = sa.func.coalesce(frames.c.received_at, packs.c.packed_at)
+    arrivals = of_run.with_only_columns(arrived).outerjoin(frames, hot).outerjoin(packs, packed)
     return list(await connection.scalars(arrivals))
+
+
+def _of_stream(table: sa.Table) -> sa.ColumnElement[bool]:
+    return (
+        (table.c.run_id == streams.c.run_id)
+        & (table.c.attempt == streams.c.attempt)
+        & (table.c.rank == streams.c.rank)
+    )

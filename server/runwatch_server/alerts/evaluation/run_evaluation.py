@@ -78,11 +78,8 @@ class RunEvaluation:
         keys = self._streams.keys() | self._arrived.keys()
         for key in sorted(keys, key=lambda key: (key.attempt, key.rank)):
             stream = await self._loaded(key)
-            if stream.queue.is_behind:
-                frames = await self._next_frames(stream)
-                if frames:
-                    await self._judge_or_lose(stream, frames)
-                    return True
+            if stream.queue.is_behind and await self._advance(stream):
+                return True
         return False
 
     async def _loaded(self, key: StreamKey) -> Stream:
@@ -105,19 +102,34 @@ class RunEvaluation:
             return self._streams[key].queue
         return self._arrived.setdefault(key, FrameQueue(next_seq=1))
 
-    async def _next_frames(self, stream: Stream) -> list[CommittedFrame]:
+    async def _advance(self, stream: Stream) -> bool:
+        """Judge the next frames of a stream; returns whether there were any."""
+        newest_seq = stream.queue.newest_seq  # as of now: others may come while this reads
         frames = stream.queue.take(BATCH_FRAMES)
         if not frames:
             frames = await self._loader.read(stream.key, stream.queue.next_seq)
-        return stream.in_line(frames, self._context.clock.monotonic())
+        if not frames:
+            await self._or_lose(stream, newest_seq, self._pass_removed(stream, newest_seq))
+            return False
+        frames = stream.in_line(frames, self._context.clock.monotonic())
+        if frames:
+            await self._or_lose(stream, frames[-1].seq, self._judge(stream, frames))
+        return bool(frames)
 
-    async def _judge_or_lose(self, stream: Stream, frames: Sequence[CommittedFrame]) -> None:
-        """Judge frames. If that fails, the evaluator may be ahead of the database and is rebuilt
-        from there."""
+    async def _pass_removed(self, stream: Stream, last_seq: int) -> None:
+        """Count frames as judged that are no longer stored, up to this one: retention removed them,
+        or none of them can be read. They would be waited for at each start, and by whoever looks at
+        the run."""
+        await self._store_state(stream, upto_seq=last_seq)
+        stream.queue.done(last_seq)
+
+    async def _or_lose(self, stream: Stream, last_seq: int, doing: Awaitable[None]) -> None:
+        """Do what moves a stream up to a frame. If that fails, the evaluator may be ahead of the
+        database and is rebuilt from there."""
         try:
-            await self._judge(stream, frames)
+            await doing
         except BaseException as error:
-            stream.queue.note(frames[-1].seq)
+            stream.queue.note(last_seq)
             lost = tuple(self._streams) if isinstance(error, JudgeLostError) else (stream.key,)
             for key in lost:
                 self._build_again(key)
@@ -208,11 +220,16 @@ class RunEvaluation:
         self,
         stream: Stream,
         also: Callable[[AsyncConnection], Awaitable[None]] | None = None,
+        *,
+        upto_seq: int | None = None,
     ) -> None:
+        """Store the evaluator's state as that after a frame: by default the last one judged."""
         state = await stream.judge.state()
+        evaluated_seq = stream.evaluation.evaluated_seq if upto_seq is None else upto_seq
         after = replace(
             stream.evaluation,
-            state_seq=stream.evaluation.evaluated_seq,
+            evaluated_seq=evaluated_seq,
+            state_seq=evaluated_seq,
             state=state,
             rule_set=stream.judge.rule_set.hash,
         )

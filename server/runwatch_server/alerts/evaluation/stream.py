@@ -110,12 +110,9 @@ class Stream:
         return None if self.gap_since is None else self.gap_since + GAP_TIMEOUT_S - now
 
     def in_line(self, frames: list[CommittedFrame], now: float) -> list[CommittedFrame]:
-        """The frames, given in order, up to the first that is missing; past it once the wait is
-        over. If none are given, retention removed what the queue knew of before it was judged."""
+        """The frames, at least one and given in order, up to the first that is missing; past it
+        once the wait is over."""
         first_seq = self.queue.next_seq
-        if not frames:
-            self.queue.done(self.queue.newest_seq)
-            return []
         if frames[0].seq > first_seq:
             self.gap_since = now if self.gap_since is None else self.gap_since
             if now - self.gap_since < GAP_TIMEOUT_S:

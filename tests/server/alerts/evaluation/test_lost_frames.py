@@ -3,12 +3,15 @@
 import asyncio
 import math
 
+from sqlalchemy.ext.asyncio import AsyncConnection
 from tests.server.alerts.bench import RUN, Bench, StartService, healthy
 from tests.server.alerts.evaluation.test_attempts import WORSE
 from tests.server.alerts.test_incidents import use
 
 from runwatch.alerts import AlertState
 from runwatch_server.alerts.records import Resolution
+from runwatch_server.telemetry.packs.tables import packs
+from runwatch_server.telemetry.tables import frames
 
 
 async def pass_over(bench: Bench) -> None:
@@ -37,6 +40,50 @@ def test_a_frame_that_came_after_it_was_passed_over_changes_nothing_after_a_rest
 
             (alert,) = await bench.alerts()
             assert (alert.onset_step, alert.state) == (20, AlertState.RESOLVED)
+
+    asyncio.run(scenario())
+
+
+def test_a_run_whose_unjudged_frames_were_removed_counts_as_judged(
+    start_service: StartService,
+) -> None:
+    async def remove(connection: AsyncConnection) -> None:
+        await connection.execute(frames.delete().where(frames.c.seq > 1))
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.send(healthy(10), first_step=0, seq=1)
+            await bench.send(healthy(10), first_step=20, seq=3)  # waits for the one before
+            await bench.database.write(remove)
+            await pass_over(bench)
+            assert await bench.alerting.alerts.unjudged_since(RUN) is None
+
+            await bench.send([math.nan], first_step=30, seq=4)
+            await bench.settle()
+            assert [alert.onset_step for alert in await bench.alerts()] == [30]
+
+    asyncio.run(scenario())
+
+
+def test_an_unjudged_frame_in_a_pack_is_unjudged_since_it_was_packed_at_the_latest(
+    start_service: StartService,
+) -> None:
+    async def pack(connection: AsyncConnection) -> None:
+        row = {"run_id": RUN, "attempt": 1, "rank": 0, "first_seq": 2, "last_seq": 2, "segment": 0}
+        row |= {"first_step": 10, "last_step": 19, "object": "", "num_bytes": 0, "digest": ""}
+        await connection.execute(packs.insert().values(**row, packed_at=1234.0, contents=b""))
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.send(healthy(10), first_step=0, seq=1)
+            await bench.settle()
+            await bench.send(healthy(10), first_step=20, seq=3)
+            await bench.pause_of_evaluators()
+            await bench.database.write(pack)
+
+            assert await bench.alerting.alerts.unjudged_since(RUN) == 1234.0
 
     asyncio.run(scenario())
 
