@@ -76,9 +76,13 @@ def test_a_disk_that_fills_up_costs_no_acknowledged_frame(
     with pytest.raises(NotNowError):  # not only once
         sender.send(refused, _LOSSES, first_step=len(_LOSSES) * refused)
     assert service.ask("GET", f"/runs/{sender.run_id}")["last_step"] is not None  # it is read still
+    assert readiness(service) == 503
     ballast.unlink()
     for seq in range(refused, refused + 5):
         sender.send_until_acknowledged(seq, _LOSSES, len(_LOSSES) * seq)
+
+    assert readiness(service) == 200
+    assert service.log.read_text().count("works was lost") <= 2
 
     service.kill()  # the write-ahead log has it all
     service.start()
@@ -86,6 +90,10 @@ def test_a_disk_that_fills_up_costs_no_acknowledged_frame(
     note_stored(history, service, [sender.run_id])
     assert violations(history) == []
     assert shutil.disk_usage(disk).free > 0
+
+
+def readiness(service: RealService) -> int:
+    return urllib3.request("GET", f"{service.url}/readyz").status
 
 
 def _send_until_refused(sender: Sender, seq: int) -> int:

@@ -69,6 +69,8 @@ async def test_a_service_on_a_full_disk_takes_no_frames_and_says_so(tmp_path: Pa
         assert (answer.status_code, answer.json()["code"]) == (503, "disk_full")
         assert answer.headers["Retry-After"] == "30"
         assert (await api.http.get("/healthz")).json()["disk"] == "full"
+        ready = await api.http.get("/readyz")  # the page and commands are there for all that
+        assert (ready.status_code, ready.json()["disk"]) == (200, "full")
         assert "runwatch_disk_full 1.0" in await metrics(api)
 
 

@@ -55,6 +55,11 @@ class Database:
     def is_overloaded(self) -> bool:
         return self.num_waiting >= self._queue_works
 
+    @property
+    def is_losing(self) -> bool:
+        """Whether a transaction was lost within the last minute, and none committed since."""
+        return self._writer.is_losing
+
     async def __aenter__(self) -> "Database":
         await self._store.open()
         return self

@@ -5,7 +5,6 @@ A work that fails undoes only itself, and an answer is never given before it is 
 """
 
 import asyncio
-import logging
 import time
 import zlib
 from collections.abc import Callable, Coroutine, Sequence
@@ -19,9 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.vocabulary import RunId
 from runwatch_server.db.channel import Channel
+from runwatch_server.db.write_losses import WriteLosses
 from runwatch_server.errors import OverloadedError
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Work = Callable[[AsyncConnection], Coroutine[Any, Any, T]]
@@ -123,6 +121,12 @@ class GroupWriter:
             asyncio.Queue() for _ in range(store.num_lanes)
         ]
         self._tasks: list[asyncio.Task[None]] = []
+        self._losses = WriteLosses()
+
+    @property
+    def is_losing(self) -> bool:
+        """Whether transactions are being lost, for all that is known."""
+        return self._losses.is_losing
 
     @property
     def num_waiting(self) -> int:
@@ -170,15 +174,12 @@ class GroupWriter:
         started = time.perf_counter()
         try:
             outcomes = await self._store.commit(lane, [waiting.order for waiting in group])
-        except (SQLAlchemyError, OSError) as error:
-            why = (str(error).splitlines() or [type(error).__name__])[0]
-            log.error("a transaction of %d works was lost: %s", len(group), why)
+        except Exception as error:  # noqa: BLE001 - the lane must go on whatever the error
+            is_foreseen = isinstance(error, SQLAlchemyError | OSError)
+            self._losses.lost(len(group), error, is_foreseen=is_foreseen)
             _reject_all(group, error)
             return
-        except Exception as error:  # the lane must go on whatever the error
-            log.exception("a transaction of %d works was lost", len(group))
-            _reject_all(group, error)
-            return
+        self._losses.committed()
         for waiting, outcome in zip(group, outcomes, strict=True):
             waiting.resolve(outcome)
         if self._observer is not None:

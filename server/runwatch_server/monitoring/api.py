@@ -37,6 +37,8 @@ class ReadinessView(msgspec.Struct, frozen=True):
     status: str
     runs_not_judged: tuple[RunId, ...]
     writes_waiting: int
+    disk: str
+    """`ok`, or `full`: frames are refused, and everything else is accepted."""
     replica: str
     database: str
     sqlite: str
@@ -63,8 +65,7 @@ async def get_metrics(services: CurrentServices, principal: CurrentPrincipal) ->
 @router.get("/healthz", dependencies=[public()], openapi_extra=documented(answer=HealthView))
 async def get_health(services: CurrentServices) -> Response:
     """Liveness: the process answers. Also says whether its disk is too full for frames."""
-    disk = "full" if services.disk.is_full else "ok"
-    return json_response(HealthView("ok", runwatch.__version__, disk))
+    return json_response(HealthView("ok", runwatch.__version__, _disk(services)))
 
 
 @router.get(
@@ -73,9 +74,12 @@ async def get_health(services: CurrentServices) -> Response:
     openapi_extra=documented(answer=ReadinessView, refuses=[503]),
 )
 async def get_readiness(services: CurrentServices) -> Response:
-    """Readiness: the database answers, the writer keeps up and runs are being judged."""
+    """Readiness: the database answers and commits, the writer keeps up and runs are being judged. A
+    disk that is too full for frames is no reason to turn people and commands away: it is told."""
     if services.database.is_overloaded:
         raise OverloadedError("writer_queue_full", "The writer does not keep up.")
+    if services.database.is_losing:
+        raise OverloadedError("not_committed", "The database does not commit: see the log.")
     if not services.evaluators.health.is_running:
         raise OverloadedError("evaluators_dead", "Frames are stored, but nobody judges them.")
     if services.ticker.age_s > _DEAD_S:
@@ -86,6 +90,7 @@ async def get_readiness(services: CurrentServices) -> Response:
             status="ready",
             runs_not_judged=services.evaluators.health.failing_runs,
             writes_waiting=services.database.num_waiting,
+            disk=_disk(services),
             replica=services.replica.name,
             database=services.database.engine,
             sqlite=sqlite3.sqlite_version,
@@ -93,6 +98,10 @@ async def get_readiness(services: CurrentServices) -> Response:
             signing=await _signing(services),
         )
     )
+
+
+def _disk(services: Services) -> str:
+    return "full" if services.disk.is_full else "ok"
 
 
 async def _signing(services: Services) -> str:
