@@ -43,6 +43,8 @@ PAGES: Final = {
 SIZES: Final = {"desktop": DESKTOP, "phone": PHONE}
 Look = tuple[Theme, str]
 THEMES: Final[tuple[Theme, Theme]] = ("light", "dark")
+MOST_SHIFTED: Final = 0.1
+"""Cumulative layout shift up to which a page counts as good (web.dev/articles/cls)."""
 LOOKS: Final[list[Look]] = list(product(THEMES, SIZES))
 
 
@@ -56,7 +58,7 @@ class Seen:
 @pytest.fixture(scope="module")
 def seen(service: RealService) -> Generator[Seen]:
     sender = Sender(service.url, service.admin_key)
-    nan = send_nan(sender, "<b>bold</b> pretraining, second try", num_layers=60)
+    nan = send_nan(sender, f"<b>bold</b> pretraining_{'x' * 120}", num_layers=60)
     empty = sender.open("not yet")
     ids: dict[str, str] = {"healthy": send_healthy(sender), "nan": nan, "empty": empty}
     ids["ranks"] = send_ranks(sender, 64)
@@ -93,7 +95,24 @@ def test_a_page_is_whole_and_readable_in_every_look(
         assert out_of_sight(page) == [], (theme, size)
         assert page.evaluate(_TOO_FAINT) == [], (theme, size)
         assert page.evaluate(_NAMELESS) == [], (theme, size)
+        assert page.evaluate(_TOLD_BY_COLOUR) == [], (theme, size)
         assert visitor.complaints == []
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_what_acts_on_a_run_stays_where_it_is_while_the_page_comes(
+    size: str, window: OpenWindow, seen: Seen
+) -> None:
+    """A button that moves is missed, or another one is pressed in its place."""
+    page = window(viewport=SIZES[size]).page
+    page.add_init_script(_NOTES_SHIFTS)
+
+    page.goto(f"/runs/{seen.ids['ranks']}")
+    expect(page.locator("#timeline .bar-label").first).to_be_visible()
+    expect(page.locator("#live")).to_have_text("Live")
+    let_it_fade(page)
+
+    assert page.evaluate("window.shifted") < MOST_SHIFTED
 
 
 def test_every_control_of_a_run_is_reached_by_the_tab_key_and_shows_it(
@@ -204,6 +223,19 @@ _NAMELESS: Final = """() => [...document.querySelectorAll(
     || one.labels?.length || one.textContent.trim() || one.title || one.querySelector('title')))
   .map((one) => one.outerHTML.slice(0, 120))"""
 """Controls that a screen reader could only call a button."""
+
+_TOLD_BY_COLOUR: Final = """() => [...document.querySelectorAll('p > a, .hint > a')]
+  .filter((one) => one.checkVisibility() && !one.matches('.button, .crumbs > a, .links > a'))
+  .filter((one) => getComputedStyle(one).textDecorationLine !== 'underline')
+  .map((one) => one.outerHTML.slice(0, 120))"""
+"""Links among words that nothing but their colour tells from them (WCAG 2.2, 1.4.1)."""
+
+_NOTES_SHIFTS: Final = """(() => {
+  window.shifted = 0;
+  new PerformanceObserver((list) => {
+    for (const one of list.getEntries()) if (!one.hadRecentInput) window.shifted += one.value;
+  }).observe({ type: 'layout-shift', buffered: true });
+})()"""
 
 _STOPS: Final = """[...document.querySelectorAll(
   'a[href], button, input, select, textarea, summary, [tabindex="0"]')]

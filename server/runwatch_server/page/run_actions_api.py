@@ -1,8 +1,8 @@
-"""`/runs/{run_id}/actions`: manual actions on a run, as a part that the run's page loads."""
+"""`/runs/{run_id}/actions`: manual actions on a run, as a part that the run's page keeps fresh."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 
@@ -12,7 +12,7 @@ from runwatch_server.alerts.actions.rungs import recovery_after
 from runwatch_server.alerts.queries import find_alerts
 from runwatch_server.alerts.records import AlertRecord, Recovery
 from runwatch_server.auth.guard import CurrentPrincipal, require
-from runwatch_server.auth.keys import KeyScope
+from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.commands import event_queries as command_event_queries
 from runwatch_server.commands import queries
 from runwatch_server.commands.records import Addressee, CommandRecord
@@ -55,30 +55,38 @@ class ActionButton:
 async def show_actions(
     run: VisibleRun, request: Request, services: CurrentServices, principal: CurrentPrincipal
 ) -> Response:
-    trips, addressee = await _trips(services, run)
-    proposals = [trip for trip in trips if trip.command.state is CommandState.PROPOSED]
-    moving = [trip for trip in trips if trip.is_under_way and trip not in proposals]
-    ended = [trip for trip in trips if not trip.is_under_way]
-    return render(
-        request,
-        "actions.html",
-        run=run,
-        buttons=_buttons(addressee),
-        objection=_objection(addressee, may_control=principal.allows(KeyScope.CONTROL)),
-        proposals=proposals,
-        moving=moving,
-        ended=ended,
-        num_ranks=addressee.num_ranks,
-        policy=run.policy or services.settings.policy,
-        policies=POLICY_WORDS,
-        names=await names_of_keys(services),
-    )
+    actions = await actions_on_run(services, run, principal)
+    return render(request, "actions.html", run=run, **actions)
 
 
 @router.get("/runs/{run_id}/act", dependencies=[require(KeyScope.READ)])
-async def show_act(run: VisibleRun, request: Request, step: int | None = None) -> Response:
+async def show_act(
+    run: VisibleRun,
+    request: Request,
+    services: CurrentServices,
+    principal: CurrentPrincipal,
+    step: int | None = None,
+) -> Response:
     """The same as a page of its own, quick on a phone; `step`: to roll back to before it."""
-    return render(request, "act.html", run=run, step=step)
+    actions = await actions_on_run(services, run, principal)
+    return render(request, "act.html", run=run, step=step, **actions)
+
+
+async def actions_on_run(services: Services, run: Run, principal: Principal) -> dict[str, Any]:
+    """The template's values beside the run."""
+    trips, addressee = await _trips(services, run)
+    proposals = [trip for trip in trips if trip.command.state is CommandState.PROPOSED]
+    return {
+        "buttons": _buttons(addressee),
+        "objection": _objection(addressee, may_control=principal.allows(KeyScope.CONTROL)),
+        "proposals": proposals,
+        "moving": [trip for trip in trips if trip.is_under_way and trip not in proposals],
+        "ended": [trip for trip in trips if not trip.is_under_way],
+        "num_ranks": addressee.num_ranks,
+        "policy": run.policy or services.settings.policy,
+        "policies": POLICY_WORDS,
+        "names": await names_of_keys(services),
+    }
 
 
 def _buttons(addressee: Addressee) -> list[ActionButton]:

@@ -12,7 +12,7 @@ from runwatch.frames import MAX_STEP
 from runwatch.rules import IN_CODE_NAMES
 from runwatch.vocabulary import Severity
 from runwatch_server.alerts.records import OPEN_STATES, AlertFilter, AlertRecord, Resolution
-from runwatch_server.auth.guard import require
+from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.fleet.records import owner_of
 from runwatch_server.page.alert_groups import grouped
@@ -20,6 +20,7 @@ from runwatch_server.page.chart_list import MOST_OPEN, charts_of
 from runwatch_server.page.kept_api import kept_of_run
 from runwatch_server.page.rank_hosts import ranks_of_hosts
 from runwatch_server.page.rendering import render
+from runwatch_server.page.run_actions_api import actions_on_run
 from runwatch_server.runs.access import VisibleRun
 from runwatch_server.runs.queries import Attempt, Run, find_speaking_attempt
 from runwatch_server.services import CurrentServices, Services
@@ -40,6 +41,7 @@ by a frame."""
 async def show_run(
     request: Request,
     services: CurrentServices,
+    principal: CurrentPrincipal,
     run: VisibleRun,
     step: Annotated[int | None, Query(ge=0, le=MAX_STEP)] = None,
     first_step: Annotated[int | None, Query(alias="from", ge=0, le=MAX_STEP)] = None,
@@ -68,7 +70,7 @@ async def show_run(
     return render(
         request,
         "run.html",
-        **await _fresh(services, run),
+        **(await actions_on_run(services, run, principal) | await _fresh(services, run)),
         **await kept_of_run(services, run),
         charts=charts[:MOST_OPEN],
         more_charts=charts[MOST_OPEN:],

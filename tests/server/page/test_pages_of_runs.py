@@ -32,3 +32,14 @@ async def test_a_total_beyond_every_float_is_shown_as_any_other(api: Api) -> Non
     reply = await page(api, f"/runs/{run_id}")
 
     assert reply.status_code == 200
+
+
+@pytest.mark.parametrize("path", ["", "/act"])
+async def test_what_acts_on_a_run_stands_in_its_place_from_the_start(api: Api, path: str) -> None:
+    """Buttons that come later push what somebody is about to press away."""
+    run_id = await api.new_run(allow=["rollback"])
+
+    reply = await page(api, f"/runs/{run_id}{path}")
+
+    assert ">Roll back</button>" in reply.text
+    assert "Policy: <strong>observe</strong>" in reply.text

@@ -43,7 +43,7 @@ export class Timeline {
     const height = TOP + lanes.length * LANE + 4;
     const { left, right } = margins();
     const plot = svg("svg", { x: left, y: 0, width: width - left - right, height, overflow: "hidden" });
-    const picture = svg("svg", { width, height, role: "img", "aria-label": "Timeline; the list below says the same" });
+    const picture = svg("svg", { width, height, role: "group", "aria-label": "Timeline; the list below says the same" });
     lanes.forEach((lane, index) => {
       const y = TOP + index * LANE;
       picture.append(
