@@ -62,7 +62,7 @@ def test_when_the_loss_follows_a_gradient_spike_it_is_an_explosion(seed: int) ->
     factor_T[FAULT : FAULT + 6] = 10.0
     rise_T[FAULT + 2 : FAULT + 20] = 1.5
 
-    assert ("GradientExplosion", FAULT + 2) in fired(training(seed, factor_T, rise_T))
+    assert ("GradientExplosion", FAULT + 3) in fired(training(seed, factor_T, rise_T))
 
 
 def of_two_tasks(seed: int) -> Rows:
