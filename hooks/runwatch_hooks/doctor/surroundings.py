@@ -12,6 +12,7 @@ import runwatch
 from runwatch.addresses import without_user
 from runwatch.errors import InvalidInputError
 from runwatch.findings import Finding, Verdict
+from runwatch.number_texts import counted
 from runwatch_hooks.settings.environment import Environment, read_environment
 from runwatch_hooks.transport.settings import TransportSettings
 from runwatch_hooks.transport.spool_folder import find_spools
@@ -80,15 +81,15 @@ def _waiting(folder: Path, free: int) -> Finding:
     num_bytes = sum(file.stat().st_size for spool in spools for file in spool.glob("*.seg"))
     num_bad = sum(1 for spool in spools for _ in spool.glob("*.bad"))
     refused = f", {num_bad} files of refused or damaged frames" if num_bad else ""
-    text = f"{len(spools)} lives of runs wait with {_size(num_bytes)}{refused}"
+    text = f"{counted(len(spools), 'spool')} to be sent, {_size(num_bytes)}{refused}"
     advice = f"runwatch sync {folder}, when their trainers have ended"
     return Finding("spool", str(folder), Verdict.NOTE, text, advice)
 
 
 def _size(num_bytes: int) -> str:
-    """Three digits, in MiB or GiB."""
-    return (
-        f"{num_bytes / 2**20:.3g} MiB"
-        if num_bytes < 1000 * 2**20
-        else f"{num_bytes / 2**30:.3g} GiB"
-    )
+    """Three digits, in KiB, MiB or GiB."""
+    if num_bytes < 1000 * 2**10:
+        return f"{num_bytes / 2**10:.3g} KiB"
+    if num_bytes < 1000 * 2**20:
+        return f"{num_bytes / 2**20:.3g} MiB"
+    return f"{num_bytes / 2**30:.3g} GiB"

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -108,7 +109,7 @@ def test_a_run_that_waits_in_the_spool_is_told(tmp_path: Path) -> None:
     waiting = check_spool(tmp_path)
 
     assert waiting.verdict is Verdict.NOTE
-    assert waiting.found.startswith("1 lives of runs wait")
+    assert re.fullmatch(r"1 spool to be sent, [\d.]+ KiB", waiting.found)
 
 
 def test_a_spool_that_cannot_be_is_wrong(tmp_path: Path) -> None:
