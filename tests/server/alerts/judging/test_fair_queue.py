@@ -14,7 +14,7 @@ def take(queue: FairQueue[str], *, seconds: float) -> str:
 
 def test_equal_runs_take_turns_in_the_order_in_which_they_came() -> None:
     queue: FairQueue[str] = FairQueue()
-    order = []
+    order: list[str] = []
     for run_id in (FLOOD, OTHER):
         queue.put(run_id, run_id)
     for _ in range(4):
@@ -42,7 +42,7 @@ def test_a_run_that_was_quiet_has_no_claim_to_what_it_did_not_use() -> None:
     for _ in range(100):
         queue.put(FLOOD, "flood")
         take(queue, seconds=1.0)
-    order = []
+    order: list[str] = []
     queue.put(FLOOD, "flood")
     queue.put(QUIET, "quiet")
     for _ in range(4):
