@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from runwatch.errors import RunwatchError
-from runwatch_server.alerts.assembly import Alerting, Judges, start_alerting
+from runwatch_server.alerts.assembly import Alerting, EvaluationOwner, start_alerting
 from runwatch_server.alerts.backtests.runner import Backtests
 from runwatch_server.alerts.collector import AlertingCollector
 from runwatch_server.alerts.run_removal import RunRemovalNotice
@@ -160,7 +160,7 @@ async def _start_alerting(stack: AsyncExitStack, foundation: _Opened) -> Alertin
     alerting = await start_alerting(stack, foundation, notify=outbox.notify, page=outbox.page)
     foundation.metrics.registry.register(AlertingCollector(alerting))
     if foundation.replica.leases is not None:
-        foundation.replica.leases.serve(Judges(alerting.evaluators, alerting.ticker))
+        foundation.replica.leases.serve(EvaluationOwner(alerting.evaluators, alerting.ticker))
     return alerting
 
 

@@ -130,7 +130,7 @@ def _listen(
     broadcasts.on(Topic.NEWS, wake_readers)
 
 
-class Judges:
+class EvaluationOwner:
     """Takes over the runs that this replica becomes responsible for, and lets go of the others."""
 
     def __init__(self, evaluators: Evaluators, ticker: Ticker) -> None:
@@ -144,7 +144,7 @@ class Judges:
         self._evaluators.drop(run_id)
         self._ticker.drop(run_id)
 
-    async def can_let_go(self, run_id: RunId) -> bool:
+    async def can_release(self, run_id: RunId) -> bool:
         if not self._evaluators.is_drained(run_id):
             return False
         await self._evaluators.forget(run_id)

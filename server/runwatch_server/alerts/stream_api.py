@@ -28,12 +28,12 @@ _KEEP_ALIVE_S: Final = 15.0
 _LOOK_S: Final = 1.0
 """How often, in seconds, a run is checked for progress, which is not announced."""
 _CHUNK: Final = 200
-_PLACE: Final = re.compile(r"[0-9]{1,18}-[0-9]{1,18}")
+_CURSOR: Final = re.compile(r"[0-9]{1,18}-[0-9]{1,18}")
 """Limited to numbers that a database can hold."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StreamCursor:
     """A reader's position in the stream. Written as an event's id: `<alert event>-<command
     event>`."""
 
@@ -44,9 +44,9 @@ class Place:
         return f"{self.alert_event}-{self.command_event}"
 
     @classmethod
-    def parse(cls, text: str) -> "Place":
+    def parse(cls, text: str) -> "StreamCursor":
         """Raises UnprocessableError."""
-        if _PLACE.fullmatch(text) is None:
+        if _CURSOR.fullmatch(text) is None:
             raise UnprocessableError("invalid_event_id", f"Last-Event-ID: found {text[:80]!r}")
         alert_event, _, command_event = text.partition("-")
         return cls(int(alert_event), int(command_event))
@@ -71,28 +71,28 @@ async def stream(
     once a second, gives the run's state and last step when they have changed.
     """
     run = await services.runs.find(RunId(run_id), principal)
-    place = await _newest(services) if last_event_id is None else Place.parse(last_event_id)
-    events = _events(request, services, principal, run.id, place)
+    cursor = await _newest(services) if last_event_id is None else StreamCursor.parse(last_event_id)
+    events = _events(request, services, principal, run.id, cursor)
     return services.event_streams.respond(principal, events)
 
 
-async def _newest(services: Services) -> Place:
+async def _newest(services: Services) -> StreamCursor:
     async with services.database.read() as connection:
-        return Place(
+        return StreamCursor(
             await alert_event_queries.last_event_number(connection),
             await command_event_queries.last_event_number(connection),
         )
 
 
 async def _events(
-    request: Request, services: Services, principal: Principal, run_id: RunId, place: Place
+    request: Request, services: Services, principal: Principal, run_id: RunId, cursor: StreamCursor
 ) -> AsyncIterator[bytes]:
     yield b": here begins the stream\n\n"
     progress = await _progress(services, run_id)
     silent_s = 0.0
     while await services.event_streams.goes_on(request, principal):
         waiting = services.announcer.waiter()
-        texts, place = await _read(services, run_id, place)
+        texts, cursor = await _read(services, run_id, cursor)
         before, progress = progress, await _progress(services, run_id)
         if progress is None:
             return
@@ -118,28 +118,30 @@ async def _progress(services: Services, run_id: RunId) -> dict[str, object] | No
     return {"state": run.state, "last_step": run.last_step, "attempt": run.current_attempt}
 
 
-async def _read(services: Services, run_id: RunId, place: Place) -> tuple[list[bytes], Place]:
-    """The events after a place, and the place of the last of them."""
+async def _read(
+    services: Services, run_id: RunId, cursor: StreamCursor
+) -> tuple[list[bytes], StreamCursor]:
+    """The events after a cursor, and the cursor of the last of them."""
     texts: list[bytes] = []
     async with services.database.read() as connection:
         for alert in await alert_event_queries.list_events_after(
-            connection, place.alert_event, run_id=run_id, limit=_CHUNK
+            connection, cursor.alert_event, run_id=run_id, limit=_CHUNK
         ):
-            place = Place(alert.number, place.command_event)
+            cursor = StreamCursor(alert.number, cursor.command_event)
             told: dict[str, object] = {"alert_id": alert.alert_id, "step": alert.step}
-            texts.append(_text("alert", place, alert, told))
+            texts.append(_text("alert", cursor, alert, told))
         for command in await command_event_queries.list_events_after(
-            connection, place.command_event, run_id=run_id, limit=_CHUNK
+            connection, cursor.command_event, run_id=run_id, limit=_CHUNK
         ):
-            place = Place(place.alert_event, command.number)
+            cursor = StreamCursor(cursor.alert_event, command.number)
             told = {"command_id": command.command_id, "rank": command.rank}
-            texts.append(_text("command", place, command, told))
-    return texts, place
+            texts.append(_text("command", cursor, command, told))
+    return texts, cursor
 
 
 def _text(
     topic: str,
-    place: Place,
+    cursor: StreamCursor,
     event: alert_records.AlertEvent | command_records.CommandEvent,
     facts: dict[str, object],
 ) -> bytes:
@@ -149,4 +151,4 @@ def _text(
         "actor": event.actor,
         "detail": dict(event.detail),
     }
-    return f"id: {place}\nevent: {topic}\ndata: {msgspec.json.encode(told).decode()}\n\n".encode()
+    return f"id: {cursor}\nevent: {topic}\ndata: {msgspec.json.encode(told).decode()}\n\n".encode()

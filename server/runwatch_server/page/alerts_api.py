@@ -99,7 +99,7 @@ async def show_alert(
         run=run,
         curves=curves,
         facts=_facts(alert, rule, curves),
-        trips=await _trips(services, alert, card.commands),
+        trips=await _command_travels(services, alert, card.commands),
         silences=await _silences_of(services, alert, run.name),
         has_alertmanager=services.receivers.alertmanagers is not None,
         runbook=runbook_url(alert.facts.runbook),
@@ -144,7 +144,7 @@ async def _names_of_runs(services: Services, alerts: Sequence[AlertRecord]) -> M
     return {run.id: run.name for run in runs}
 
 
-async def _trips(
+async def _command_travels(
     services: Services, alert: AlertRecord, commands: Sequence[CommandRecord]
 ) -> list[Travel]:
     async with services.database.read() as connection:

@@ -74,7 +74,7 @@ async def show_act(
 
 async def actions_on_run(services: Services, run: Run, principal: Principal) -> dict[str, Any]:
     """The template's values beside the run."""
-    trips, addressee = await _trips(services, run)
+    trips, addressee = await _command_travels(services, run)
     proposals = [trip for trip in trips if trip.command.state is CommandState.PROPOSED]
     return {
         "buttons": _buttons(addressee),
@@ -108,7 +108,7 @@ def _objection(addressee: Addressee, *, may_control: bool) -> str:
     return ""
 
 
-async def _trips(services: Services, run: Run) -> tuple[list[Travel], Addressee]:
+async def _command_travels(services: Services, run: Run) -> tuple[list[Travel], Addressee]:
     async with services.database.read() as connection:
         addressee = await queries.find_addressee(connection, run.id)
         assert addressee is not None, "the run was found"

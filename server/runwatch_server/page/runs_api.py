@@ -74,7 +74,7 @@ async def show_runs(
 
 
 @router.get("/runs", dependencies=[require(KeyScope.READ)])
-async def lead_to_runs() -> Response:
+async def redirect_to_runs() -> Response:
     """Redirects the address that a person would type: the page of runs is `/`."""
     return RedirectResponse("/", HTTPStatus.SEE_OTHER)
 

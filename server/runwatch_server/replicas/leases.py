@@ -40,7 +40,7 @@ class Owner(Protocol):
 
     async def gained(self, run_id: RunId) -> None: ...
     def lost(self, run_id: RunId) -> None: ...
-    async def can_let_go(self, run_id: RunId) -> bool:
+    async def can_release(self, run_id: RunId) -> bool:
         """Whether nothing is left to do for a run that needs no owner; its state is then saved."""
         ...
 
@@ -122,7 +122,7 @@ class RunLeases:
         done = [
             name
             for name in self._epochs.keys() - to_own.keys() - self._duties
-            if self._owner is not None and await self._owner.can_let_go(RunId(name))
+            if self._owner is not None and await self._owner.can_release(RunId(name))
         ]
         await self._end(done)
 

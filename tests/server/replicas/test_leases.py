@@ -35,7 +35,7 @@ class Owned:
     def lost(self, run_id: RunId) -> None:
         self.lost_runs.append(run_id)
 
-    async def can_let_go(self, run_id: RunId) -> bool:
+    async def can_release(self, run_id: RunId) -> bool:
         return True
 
 
