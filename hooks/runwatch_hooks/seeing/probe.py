@@ -70,7 +70,7 @@ class Probe:
         """`scaler.step` was called, and the optimizer has not stepped yet."""
         self._nesting = NestedSteps()
         self._handed = HandedSteps()
-        self._alternating = AlternatingOptimizers()
+        self._alternating = AlternatingOptimizers(self._statistics.gradient_at, self._slots_of_all)
         self._omissions = Omissions(modules, faults, schedulers)
         self._frozen = FrozenLayers()
         self._thread = TrainingThread()
@@ -123,7 +123,7 @@ class Probe:
     def before_backward(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("backward", self.remove):
             if self._thread.ends_rows_here():
-                self._alternating.begin_pass()
+                self._alternating.begin_pass(accumulates=kwargs.get("accumulate_grad", True))
 
     def after_unscale(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("unscale_", self.remove):
@@ -206,7 +206,7 @@ class Probe:
             self._step.note(self._optimizers.rates_of(optimizer, self._lr_scale()))
             self._omissions.before_step(optimizer)
             has_closure = closure_of(args, kwargs) is not None
-            self._alternating.begin_step(has_closure=has_closure)
+            self._alternating.begin_step(slots, has_closure=has_closure)
             if has_closure:
                 self._with_closure.add(id(optimizer))
             else:
@@ -287,6 +287,10 @@ class Probe:
             self._step.note_skipped(number(found_inf))
         elif self._statistics.is_broken:
             self._on_broken()
+
+    def _slots_of_all(self) -> list[Sequence[int]]:
+        living = (one.optimizer for one in self._optimizers.known)
+        return [self._statistics.slots_of(one) for one in living if one is not None]
 
     def _steps_here(self, optimizer: Optimizer) -> bool:
         return self._thread.is_here(lambda: self._step.holds_any(parameters_of(optimizer)))

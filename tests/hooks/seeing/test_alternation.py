@@ -90,6 +90,82 @@ def test_a_pass_within_a_step_is_none_of_the_next_optimizer(line: RecordingLine)
     assert line.metric("alternating") == []
 
 
+def test_a_pass_that_only_looks_at_gradients_is_none_of_the_next_optimizer(
+    line: RecordingLine,
+) -> None:
+    """As for a diagnosis, after the first of two optimizers that share a pass has stepped."""
+    model = nn.Linear(2, 2)
+    optimizers = [SGD([one], 0.1) for one in model.parameters()]
+    watch = watched(model, *optimizers, line=line)
+    for _ in range(3):
+        model.zero_grad()
+        model(torch.ones(1, 2)).sum().backward()
+        optimizers[0].step()
+        torch.autograd.grad(model(torch.ones(1, 2)).sum(), list(model.parameters()))
+        optimizers[1].step()
+        watch.step(loss=1.0)
+
+    assert line.metric("optimizer_steps") == [2.0, 2.0, 2.0]
+    assert line.metric("alternating") == []
+
+
+def test_players_whose_gradients_are_computed_apart_and_put_there_take_turns(
+    line: RecordingLine,
+) -> None:
+    generator, judge = nn.Linear(2, 2), nn.Linear(2, 1)
+    watch = watched(
+        nn.ModuleDict({"judge": judge, "generator": generator}),
+        *(optimizers := [SGD(judge.parameters(), 0.1), SGD(generator.parameters(), 0.1)]),
+        line=line,
+    )
+    for _ in range(3):
+        for player, optimizer in zip((judge, generator), optimizers, strict=True):
+            parameters = list(player.parameters())
+            gradients = torch.autograd.grad(judge(generator(torch.ones(1, 2))).sum(), parameters)
+            for one, gradient in zip(parameters, gradients, strict=True):
+                one.grad = gradient
+            optimizer.step()
+        watch.step(loss=1.0)
+
+    assert line.metric("alternating") == [1.0, 1.0, 1.0]
+
+
+def train_in_rows(line: RecordingLine, turns: str) -> list[int]:
+    """Rows that each step one of two layers, `a` or `b`, or both (`c`), each by an optimizer of its
+    own. Returns the rows that are recorded as alternating."""
+    layers = nn.ModuleDict({name: nn.Linear(2, 2) for name in "ab"})
+    optimizers = {name: SGD(one.parameters(), 0.1) for name, one in layers.items()}
+    watch = watched(layers, *optimizers.values(), line=line)
+    for turn in turns:
+        layers.zero_grad()
+        layers["a"](layers["b"](torch.ones(1, 2))).sum().backward()
+        for name in "ab" if turn == "c" else turn:
+            optimizers[name].step()
+        watch.step(loss=1.0)
+    assert line.metric("loss") == [1.0] * len(turns)
+    return [row.step for row in line.rows if "alternating" in row.metrics]
+
+
+def test_players_that_have_rows_of_their_own_take_turns(line: RecordingLine) -> None:
+    assert train_in_rows(line, "ababab") == [2, 3, 4, 5]
+
+
+def test_a_critic_with_five_rows_to_one_of_the_generator_takes_turns(line: RecordingLine) -> None:
+    assert train_in_rows(line, "aaaaabaaaaab") == [6, 7, 8, 9, 10, 11]
+
+
+def test_a_head_that_is_trained_before_the_rest_does_not(line: RecordingLine) -> None:
+    assert train_in_rows(line, "aaabbbcccbbb") == []
+
+
+def test_layers_that_are_trained_in_turn_for_many_rows_do_not(line: RecordingLine) -> None:
+    assert train_in_rows(line, 2 * (20 * "a" + 20 * "b")) == []
+
+
+def test_an_optimizer_that_steps_in_some_rows_only_does_not(line: RecordingLine) -> None:
+    assert train_in_rows(line, "aaacaaacaaac") == []
+
+
 def test_optimizers_whose_gradients_are_put_there_by_hand_do_not(line: RecordingLine) -> None:
     """As by who centres or projects them, right before each optimizer's step."""
     model = nn.Linear(2, 2)

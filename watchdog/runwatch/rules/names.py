@@ -48,7 +48,7 @@ METRIC_TEXTS: Final[Mapping[str, str]] = {
     "unrestored_layers": "How many layers differ from the checkpoint that was resumed.",
     "scaled_clip": "Threshold of a clip of gradients that were not unscaled yet.",
     "objective": "What is trained now, as a number that the program logs; see docs/rules.md.",
-    "alternating": "1 if optimizers take turns in a step, as in a GAN, or there are rewards.",
+    "alternating": "1 if optimizers take turns, as in a GAN, or there are rewards.",
     "guarded_steps": "Optimizer steps that the guard stopped from changing anything.",
     "guarded_outliers": "Of these, steps with finite gradients that were far outside their past.",
     "guard_relearned": "How often the guard accepted a ninth outlier as a new level.",
