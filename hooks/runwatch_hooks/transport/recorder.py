@@ -47,6 +47,7 @@ class Recorder:
         self._segment = 0
         self._num_damaged_bytes = 0
         self._told_invalid = False
+        self._has_said_what_is_left = False
         self._is_open = False
         self._on_disk = False
         self.ledger = LossLedger()
@@ -135,7 +136,11 @@ class Recorder:
         self._write_meta()
 
     def say_what_is_left(self) -> None:
-        """Warn that records are left in the spool, and how to send them."""
+        """Warn once that records are left in the spool, and how to send them. The training thread
+        says so when it stops waiting for the sender, and the sender when it ends, perhaps later."""
+        if self._has_said_what_is_left:
+            return
+        self._has_said_what_is_left = True
         log.warning(
             "not everything was delivered; send the rest with: runwatch sync %s",
             self._folder.path,

@@ -462,6 +462,21 @@ def test_close_is_bounded_while_the_service_hangs(tmp_path: Path) -> None:
         assert time.monotonic() - began < LONGEST_S / 2  # it would wait for an answer
 
 
+def test_what_is_left_is_said_once_though_the_sender_ends_after_the_close(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    others = set(threading.enumerate())
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        transport = started(tmp_path, url, read_timeout_s=1.0)
+        train(transport, 10)
+        until(lambda: any(tmp_path.rglob("*.seg")))
+        transport.close("finished", timeout_s=0.1)
+        until(lambda: set(threading.enumerate()) <= others)
+
+    assert caplog.text.count("not everything was delivered") == 1
+
+
 def test_a_spool_removed_under_a_run_costs_no_later_step(
     tmp_path: Path, service: StubService
 ) -> None:
