@@ -26,12 +26,15 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryGroup:
-    """The deliveries of one message, oldest first, with their cases."""
+    """The deliveries of one message, with their cases."""
 
     dedup_key: str
     kind: Kind
     deliveries: tuple[Delivery, ...]
+    """Oldest first."""
     cases: tuple[Case, ...]
+    """Open ones first, and of these the most urgent: a pager shows little more than the beginning
+    of a message."""
 
 
 def judge(
@@ -69,9 +72,18 @@ def group_deliveries(
     for delivery in deliveries:
         together.setdefault((delivery.dedup_key, delivery.kind), []).append(delivery)
     return [
-        DeliveryGroup(key, kind, tuple(members), tuple(cases[one.alert_id] for one in members))
+        DeliveryGroup(
+            key,
+            kind,
+            tuple(members),
+            tuple(sorted((cases[one.alert_id] for one in members), key=_urgency)),
+        )
         for (key, kind), members in together.items()
     ]
+
+
+def _urgency(case: Case) -> tuple[bool, int]:
+    return case.is_reported_over, -case.alert.severity.gravity
 
 
 def is_held_back(case: Case, muting: Muting, watchdog: str) -> bool:

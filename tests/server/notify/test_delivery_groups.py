@@ -1,9 +1,12 @@
 """Which deliveries leave, which wait, and which nobody needs any more."""
 
+from typing import Any
+
 import pytest
 from tests.server.notify.factories import FIRED_AT, a_case, a_delivery
 
 from runwatch.alerts import AlertState
+from runwatch.vocabulary import AlertId, Severity
 from runwatch_server.alerts.records import Resolution
 from runwatch_server.notify.delivery_groups import (
     Verdict,
@@ -88,6 +91,20 @@ def test_one_incident_makes_one_message() -> None:
     (group,) = group_deliveries(two, {two[0].alert_id: a_case()})
 
     assert [one.number for one in group.deliveries] == [1, 2]
+
+
+def test_a_message_begins_with_what_is_open_and_most_urgent() -> None:
+    ids = [AlertId(str(number) * 26) for number in range(1, 5)]
+    facts: list[dict[str, Any]] = [
+        {"rule": "Over", "resolved_at": FIRED_AT + 60.0},
+        {"rule": "Warns", "severity": Severity.WARNING},
+        {"rule": "Pages"},
+        {"rule": "PagesToo"},
+    ]
+    cases = {id_: a_case(id=id_, **one) for id_, one in zip(ids, facts, strict=True)}
+    (group,) = group_deliveries([a_delivery(alert_id=id_) for id_ in ids], cases)
+
+    assert [case.alert.rule for case in group.cases] == ["Pages", "PagesToo", "Warns", "Over"]
 
 
 def test_a_message_says_what_where_since_when_what_was_done_and_where_to_look() -> None:
