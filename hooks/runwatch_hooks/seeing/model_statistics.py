@@ -126,7 +126,10 @@ class ModelStatistics:
         return [self._owners[one] for one in map(id, grads) if one in self._owners]
 
     def gradient_at(self, slot: int) -> Tensor | None:
-        return self._table.tensors[slot].grad
+        """The gradient of the layer at a slot. The slot may be of before a layer left the run:
+        without a layer there is no gradient."""
+        tensors = self._table.tensors
+        return tensors[slot].grad if slot < len(tensors) else None
 
     def read_gradients(self, slots: Sequence[int], scale: Tensor | None) -> None:
         """Read these tensors' gradients. Without a gradient, a layer stays 'not recorded', not 0.

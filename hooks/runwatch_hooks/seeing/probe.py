@@ -70,7 +70,9 @@ class Probe:
         """`scaler.step` was called, and the optimizer has not stepped yet."""
         self._nesting = NestedSteps()
         self._handed = HandedSteps()
-        self._alternating = AlternatingOptimizers(self._statistics.gradient_at, self._slots_of_all)
+        self._alternating = AlternatingOptimizers(
+            self._statistics.gradient_at, self._slots_of_all, lambda: len(self._statistics.named)
+        )
         self._omissions = Omissions(modules, faults, schedulers)
         self._frozen = FrozenLayers()
         self._thread = TrainingThread()

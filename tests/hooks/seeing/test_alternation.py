@@ -146,6 +146,49 @@ def train_in_rows(line: RecordingLine, turns: str) -> list[int]:
     return [row.step for row in line.rows if "alternating" in row.metrics]
 
 
+@pytest.mark.parametrize("is_judge_frozen", [True, False])
+def test_players_whose_passes_all_run_before_their_steps_take_turns(
+    line: RecordingLine, is_judge_frozen: bool
+) -> None:
+    generator, judge = nn.Linear(2, 2), nn.Linear(2, 1)
+    optimizers = [SGD(judge.parameters(), 0.1), SGD(generator.parameters(), 0.1)]
+    watch = watched(nn.ModuleDict({"judge": judge, "generator": generator}), *optimizers, line=line)
+    for _ in range(3):
+        made = generator(torch.ones(1, 2))
+        generator.zero_grad()
+        judge.requires_grad_(not is_judge_frozen)
+        judge(made).sum().backward()
+        judge.requires_grad_(True)
+        judge.zero_grad()
+        judge(made.detach()).sum().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        watch.step(loss=1.0)
+
+    assert line.metric("alternating") == [1.0, 1.0, 1.0]
+
+
+def test_optimizers_of_one_model_that_share_the_passes_of_two_losses_do_not(
+    line: RecordingLine,
+) -> None:
+    """Each loss has a head of its own, and one reaches the body as well."""
+    body, heads = nn.Linear(2, 2), nn.ModuleList([nn.Linear(2, 1), nn.Linear(2, 1)])
+    model = nn.ModuleDict({"body": body, "heads": heads})
+    matrices = [one for one in model.parameters() if one.dim() == 2]
+    biases = [one for one in model.parameters() if one.dim() == 1]
+    watch = watched(model, *(optimizers := [SGD(matrices, 0.1), SGD(biases, 0.1)]), line=line)
+    for _ in range(3):
+        model.zero_grad()
+        heads[0](body(torch.ones(1, 2))).sum().backward()
+        heads[1](body(torch.ones(1, 2)).detach()).sum().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        watch.step(loss=1.0)
+
+    assert line.metric("optimizer_steps") == [2.0, 2.0, 2.0]
+    assert line.metric("alternating") == []
+
+
 def test_players_that_have_rows_of_their_own_take_turns(line: RecordingLine) -> None:
     assert train_in_rows(line, "ababab") == [2, 3, 4, 5]
 
