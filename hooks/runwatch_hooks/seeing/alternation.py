@@ -108,6 +108,8 @@ class AlternatingOptimizers:
 def _are_of_players(reached: Sequence[set[int]], slots: Sequence[int]) -> bool:
     """Whether, of several passes before a step of the layers at `slots`, some have reached these
     layers only, and all others only other layers. One pass for both makes them one training."""
+    if len(reached) < 2:
+        return False
     own = set(slots)
     ours = [some for some in reached if not own.isdisjoint(some)]
     others = [some for some in reached if some and own.isdisjoint(some)]
