@@ -52,7 +52,7 @@ def build(name: str, raw: RawLog) -> RunLog:
     num_left_out = len(names) - len(columns.metrics) - len(columns.stats)
     entries = _only(entries, columns) if num_left_out else entries
     epoch_name = find_epoch(names)
-    entries, of_epochs = count_on(entries, epoch_name)
+    entries, of_epochs = count_on(entries, epoch_name, raw.epoch_length)
     arranged = arrange(entries, epoch_name)
     has_times = all(row.at is not None for one in arranged.stretches for row in one.rows)
     notes = [*raw.notes, *added, *marked, *name_map.notes, *of_digits, *of_epochs]

@@ -9,9 +9,15 @@ from runwatch.frames import MAX_STEP
 from runwatch_server.importing.run_log import Entry
 
 
-def count_on(entries: list[Entry], epoch_name: str | None) -> tuple[list[Entry], tuple[str, ...]]:
+def count_on(
+    entries: list[Entry], epoch_name: str | None, printed_length: int | None = None
+) -> tuple[list[Entry], tuple[str, ...]]:
     """The entries with steps of the run, and a note, if the log counts steps within each epoch.
-    Otherwise each epoch would be taken for another attempt. `epoch_name` is the log's own."""
+    Otherwise each epoch would be taken for another attempt. `epoch_name` is the log's own.
+
+    `printed_length` is the number of steps per epoch as far as the log says it: the last steps of
+    an epoch are often not logged.
+    """
     if epoch_name is None:
         return entries, ()
     counts = [
@@ -23,7 +29,7 @@ def count_on(entries: list[Entry], epoch_name: str | None) -> tuple[list[Entry],
         return entries, ()
     first = min(epoch for epoch, _ in counts)
     steps = [step for _, step in counts]
-    length = max(steps) + (min(steps) == 0)
+    length = max(max(steps) + (min(steps) == 0), printed_length or 0)
     if (max(epoch for epoch, _ in counts) - first + 1) * length > MAX_STEP:
         return entries, ()
     counted: list[Entry] = []

@@ -38,6 +38,8 @@ _PLACE: Final = re.compile(
 )
 _RANGE: Final = re.compile(r"batch\s?\[\d{1,15}-(?P<done>\d{1,15})\]", re.IGNORECASE)
 """MXNet's form of how many batches of an epoch are done."""
+_TOTAL: Final = re.compile(r"\s{0,2}/\s{0,2}(?P<total>\d{1,15})(?![\d.])")
+"""What follows a count: how many there will be."""
 _SECTION: Final = re.compile(
     r"(?<![\w./\\\-])(?:(?P<train>train(?:ing)?)|(?P<test>test(?:ing)?)|"
     r"val|valid|validation|validating|eval|evaluation|evaluating|dev)(?![\w./\\])",
@@ -83,6 +85,8 @@ class ProgressLine:
     """A count of steps that has a name."""
     place: int | None
     """A count of batches within the epoch."""
+    total: int | None = None
+    """How many steps or batches there will be, where it is printed behind their count."""
     opens_evaluation: bool = False
     """Whether it only announces an evaluation."""
 
@@ -122,30 +126,33 @@ def read_line(line: str) -> ProgressLine:
     shape = _shape(form)
     values: dict[str, float] = {}
     counts = _steps_of_losses(line, shape)
-    taken = 0
     for pair in shape.pairs:
         name, value = line[pair.name], _number(line[pair.value])
         role = _role_of(name)
-        if role is not None and (count := _count(value)) is not None:
+        if role is not None and _count(value) is not None:
             # `[Eval][Epoch 1][Iter: 0/100]` counts the batches of the evaluation.
             is_place = shape.evaluates and role != "epoch" and line.startswith("/", pair.value.stop)
-            counts.setdefault("batch" if is_place else role, count)
-            taken = pair.value.stop
+            counts.setdefault("batch" if is_place else role, pair.value)
         elif value is not None:
             values.setdefault(_series(name, pair.section), value)
-    epoch, step, place = counts.get("epoch"), counts.get("step"), counts.get("batch")
     if shape.evaluates:  # its batches are not a position in the training
-        place = None
-    elif place is None:
-        start = max(taken - 1, 0) if step is None else 0
-        places = [int(line[found]) for found in _places(form, start)]
-        if epoch is None and step is None and len(places) > 1:  # [epoch/epochs][batch/batches]
-            epoch, place = places[:2]
-        elif shape.batches is not None:
-            place = int(line[shape.batches])
-        else:
-            place = next(iter(places), None)
-    return ProgressLine(values, epoch, step, place, shape.opens_evaluation)
+        counts.pop("batch", None)
+    elif "batch" not in counts:
+        counts |= _place(form, shape, counts)
+    epoch, step, place = (_count_at(line, counts.get(role)) for role in ("epoch", "step", "batch"))
+    total = None if shape.evaluates else _total(line, counts.get("step", counts.get("batch")))
+    return ProgressLine(values, epoch, step, place, total, shape.opens_evaluation)
+
+
+def _place(form: str, shape: _Shape, counts: Mapping[str, slice]) -> dict[str, slice]:
+    """Where a line without a named count of batches has one; maybe also one of epochs."""
+    start = 0 if "step" in counts else max((count.stop for count in counts.values()), default=1) - 1
+    places = _places(form, start)
+    if len(places) > 1 and not counts:  # [epoch/epochs][batch/batches]
+        return {"epoch": places[0], "batch": places[1]}
+    if shape.batches is not None:
+        return {"batch": shape.batches}
+    return {"batch": places[0]} if places else {}
 
 
 @lru_cache(_SHAPES_KEPT)
@@ -171,10 +178,10 @@ def _is_share(form: str, match: re.Match[str]) -> bool:
     return form.startswith("%", match.end("value")) and _role_of(match["name"]) is not None
 
 
-def _steps_of_losses(line: str, shape: _Shape) -> dict[str, int]:
-    found = (_count(_number(line[pair.step])) for pair in shape.pairs if pair.step is not None)
-    step = next(found, None)
-    return {} if step is None else {"step": step}
+def _steps_of_losses(line: str, shape: _Shape) -> dict[str, slice]:
+    steps = (pair.step for pair in shape.pairs if pair.step is not None)
+    step = next(steps, None)
+    return {} if step is None or _count_at(line, step) is None else {"step": step}
 
 
 def _pair(match: re.Match[str], sections: list[tuple[int, str]]) -> _Pair:
@@ -199,13 +206,19 @@ def _places(form: str, start: int) -> tuple[slice, ...]:
     return tuple(slice(*found.span("done")) for found in _PLACE.finditer(form, start))
 
 
+def _total(line: str, count: slice | None) -> int | None:
+    """The number behind a slash after a count."""
+    found = None if count is None else _TOTAL.match(line, count.stop)
+    return None if found is None else int(found["total"])
+
+
 def of_evaluation(line: ProgressLine) -> ProgressLine:
     """The line as one of an evaluation, whose batches are not a position in the training."""
     values = {
         "val/loss" if metric_of(name) == "loss" else name: value
         for name, value in line.values.items()
     }
-    return replace(line, values=values, step=None, place=None)
+    return replace(line, values=values, step=None, place=None, total=None)
 
 
 def _cell(name: str, value: str) -> ProgressLine | None:
@@ -263,6 +276,10 @@ def _count(value: float | None) -> int | None:
     if value is None or not 0 <= value <= MAX_STEP or value != int(value):
         return None
     return int(value)
+
+
+def _count_at(line: str, found: slice | None) -> int | None:
+    return None if found is None else _count(_number(line[found]))
 
 
 def boxes(lines: list[str]) -> Iterator[tuple[int, ProgressLine]]:

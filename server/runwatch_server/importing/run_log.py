@@ -27,6 +27,8 @@ class RawLog:
 
     entries: list[Entry]
     notes: tuple[str, ...] = ()
+    epoch_length: int | None = None
+    """Steps per epoch, if the log says how many there are and counts them within each epoch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,8 @@ def read_text_log(text: str) -> RawLog | None:
         Entry(one.place, step, None, _values(one.line, epoch))
         for one, (step, epoch) in zip(placed, counted, strict=True)
     ]
-    return RawLog(entries, (f"read as text: {len(entries)} lines are about the training",))
+    note = f"read as text: {len(entries)} lines are about the training"
+    return RawLog(entries, (note,), _most_printed_total(placed))
 
 
 def _lines(text: str) -> list[tuple[str, str]]:
@@ -192,6 +193,12 @@ def _counted(placed: list[_PlacedLine], lines: list[str]) -> list[tuple[int | No
         of_rows = dict(zip(rows, beside, strict=True))
         return [(of_rows.get(one.index), one.line.epoch) for one in placed]
     return [(None, epoch) for epoch in epochs]
+
+
+def _most_printed_total(placed: Sequence[_PlacedLine]) -> int | None:
+    """How many steps there are, by most of the rows that say it."""
+    totals = Counter(one.line.total for one in placed if one.line.total is not None)
+    return next((total for total, _ in totals.most_common(1)), None)
 
 
 def _count_rows(

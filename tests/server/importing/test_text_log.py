@@ -264,3 +264,43 @@ def test_a_long_line_costs_its_length(tmp_path: Path) -> None:
     log = read(tmp_path, f"{line}\n" * 50 + "step 1 loss 1\nstep 2 loss 2\nstep 3 loss 3\n")
 
     assert [value for _, value in told(log, "loss")] == [1.0, 2.0, 3.0]
+
+
+def test_an_epoch_is_as_long_as_its_lines_say(
+    tmp_path: Path,
+) -> None:
+    lines = [
+        f"Epoch: [{epoch}][{batch:3d}/100]  Loss 2.{epoch}{batch:02d} (2.5000)"
+        for epoch in range(3)
+        for batch in range(0, 100, 30)
+    ]
+    log = read(tmp_path, "\n".join(lines))
+
+    assert [rows.steps.tolist() for rows in log.stretches] == [
+        [0, 30, 60, 90, 100, 130, 160, 190, 200, 230, 260, 290]
+    ]
+
+
+def test_the_total_behind_a_named_step_is_how_many_an_epoch_has(tmp_path: Path) -> None:
+    lines = [
+        f"Epoch [{epoch}/3], Step [{step}/938], Loss: 0.{epoch}{step}"
+        for epoch in range(1, 4)
+        for step in range(100, 938, 100)
+    ]
+    log = read(tmp_path, "\n".join(lines))
+
+    assert [rows.steps.tolist()[8:11] for rows in log.stretches] == [[900, 1038, 1138]]
+
+
+def test_the_length_of_an_evaluation_is_none_of_an_epoch(tmp_path: Path) -> None:
+    lines = [
+        line
+        for epoch in range(3)
+        for line in (
+            *(f"Epoch {epoch} [{batch}/40] loss: 2.{epoch}{batch}" for batch in range(0, 40, 10)),
+            *(f"Test: [{batch}/9000] loss: 3.{epoch}{batch}" for batch in range(0, 9000, 3000)),
+        )
+    ]
+    log = read(tmp_path, "\n".join(lines))
+
+    assert "steps start over in each epoch: counted on, 40 per epoch" in log.notes
