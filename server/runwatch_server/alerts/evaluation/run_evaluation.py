@@ -122,6 +122,7 @@ class RunEvaluation:
         the run."""
         await self._store_state(stream, upto_seq=last_seq)
         stream.queue.done(last_seq)
+        stream.gap_since = None  # the next frame that is missing is another one
 
     async def _or_lose(self, stream: Stream, last_seq: int, doing: Awaitable[None]) -> None:
         """Do what moves a stream up to a frame. If that fails, the evaluator may be ahead of the

@@ -66,6 +66,30 @@ def test_a_run_whose_unjudged_frames_were_removed_counts_as_judged(
     asyncio.run(scenario())
 
 
+def test_what_is_missing_after_removed_frames_is_waited_for_anew(
+    start_service: StartService,
+) -> None:
+    async def remove(connection: AsyncConnection) -> None:
+        await connection.execute(frames.delete().where(frames.c.seq > 1))
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.send(healthy(10), first_step=0, seq=1)
+            await bench.send(healthy(10), first_step=20, seq=3)  # waits for the one before
+            await bench.pause_of_evaluators()
+            await bench.database.write(remove)
+            await pass_over(bench)
+
+            await bench.send(healthy(10), first_step=40, seq=5)  # waits for the one before
+            await bench.pause_of_evaluators()
+            await bench.send([math.nan], first_step=30, seq=4)
+            await bench.settle()
+            assert [alert.onset_step for alert in await bench.alerts()] == [30]
+
+    asyncio.run(scenario())
+
+
 def test_an_unjudged_frame_in_a_pack_is_unjudged_since_it_was_packed_at_the_latest(
     start_service: StartService,
 ) -> None:
