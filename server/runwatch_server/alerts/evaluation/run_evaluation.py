@@ -119,8 +119,12 @@ class RunEvaluation:
     async def _pass_removed(self, stream: Stream, last_seq: int) -> None:
         """Count frames as judged that are no longer stored, up to this one: retention removed them,
         or none of them can be read. They would be waited for at each start, and by whoever looks at
-        the run."""
-        await self._store_state(stream, upto_seq=last_seq)
+        the run. Nothing is stored of a run that was itself removed."""
+
+        async def check_run(connection: AsyncConnection) -> None:
+            await self._consequences.addressee(connection)
+
+        await self._store_state(stream, check_run, upto_seq=last_seq)
         stream.queue.done(last_seq)
         stream.gap_since = None  # the next frame that is missing is another one
 

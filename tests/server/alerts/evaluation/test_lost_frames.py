@@ -10,6 +10,8 @@ from tests.server.alerts.test_incidents import use
 
 from runwatch.alerts import AlertState
 from runwatch_server.alerts.records import Resolution
+from runwatch_server.alerts.tables import evaluations
+from runwatch_server.runs.tables import runs
 from runwatch_server.telemetry.packs.tables import packs
 from runwatch_server.telemetry.tables import frames
 
@@ -86,6 +88,26 @@ def test_what_is_missing_after_removed_frames_is_waited_for_anew(
             await bench.send([math.nan], first_step=30, seq=4)
             await bench.settle()
             assert [alert.onset_step for alert in await bench.alerts()] == [30]
+
+    asyncio.run(scenario())
+
+
+def test_nothing_is_stored_of_a_run_that_was_removed_with_its_unjudged_frames(
+    start_service: StartService,
+) -> None:
+    async def remove_run(connection: AsyncConnection) -> None:
+        await connection.execute(runs.delete())
+        await connection.execute(frames.delete())
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.send(healthy(10), first_step=10, seq=2)  # waits for the one before
+            await bench.pause_of_evaluators()
+            await bench.database.write(remove_run)
+            await pass_over(bench)
+            async with bench.database.read() as connection:
+                assert (await connection.execute(evaluations.select())).all() == []
 
     asyncio.run(scenario())
 
