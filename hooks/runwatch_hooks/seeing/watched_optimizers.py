@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from torch.optim import Optimizer
@@ -9,6 +11,10 @@ from torch.optim import Optimizer
 from runwatch_hooks.seeing.known_optimizers import KnownOptimizer
 from runwatch_hooks.seeing.model_statistics import ModelStatistics
 from runwatch_hooks.seeing.numbers import Number, number
+
+_MAX_RATES: Final = 128
+"""Parameter groups whose learning rates are recorded. A row of more than 512 metrics is lost, and
+some programs have a group, or an optimizer, for each of a thousand parameters."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,9 +36,10 @@ class WatchedOptimizers:
         self._successors: WeakKeyDictionary[Optimizer, ref[Optimizer]] = WeakKeyDictionary()
         """A living optimizer -> the one that took its place, because it steps the same tensors."""
         self._places: WeakKeyDictionary[Optimizer, _Place] = WeakKeyDictionary()
-        self._number_groups()
         self._statistics = statistics
         self._changes: list[str] = []
+        self._has_told_of_many = False
+        self._number_groups()
 
     @property
     def known(self) -> Sequence[KnownOptimizer]:
@@ -70,8 +77,8 @@ class WatchedOptimizers:
 
     def rates_of(self, optimizer: Optimizer, scale: float = 1.0) -> dict[str, Number]:
         """An optimizer's learning rates, times `scale`: `lr` for the run's first parameter group,
-        `lr.1`, `lr.2`, ... for the others. A group without a number as its rate is left out, such
-        as Adafactor's with relative steps (`lr=None`)."""
+        `lr.1`, `lr.2`, ... for the others, of the first 128 groups. A group without a number as its
+        rate is left out, such as Adafactor's with relative steps (`lr=None`)."""
         place = self._places.get(optimizer)
         if place is None:
             return {}
@@ -79,9 +86,10 @@ class WatchedOptimizers:
         if len(groups) != place.num_groups:
             self._number_groups()
             place = self._places[optimizer]
+        recorded = islice(groups, max(_MAX_RATES - place.first_group, 0))
         return {
             f"lr.{index}" if index else "lr": number(group["lr"]) * scale
-            for index, group in enumerate(groups, place.first_group)
+            for index, group in enumerate(recorded, place.first_group)
             if hasattr(group.get("lr"), "__float__")
         }
 
@@ -95,6 +103,12 @@ class WatchedOptimizers:
             if (optimizer := known.optimizer) is not None:
                 self._places[optimizer] = _Place(known, num_groups, num_own)
             num_groups += num_own
+        if num_groups > _MAX_RATES and not self._has_told_of_many:
+            self._has_told_of_many = True
+            self._changes.append(
+                f"{num_groups} parameter groups: the learning rates of the first {_MAX_RATES} are "
+                "recorded"
+            )
 
     def _replace(self, optimizer: Optimizer, slots: set[int]) -> None:
         replaced = [

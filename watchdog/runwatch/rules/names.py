@@ -30,7 +30,7 @@ METRIC_TEXTS: Final[Mapping[str, str]] = {
     "val_loss_resolution": "The same for `val_loss`.",
     "epoch": "Passes over the data, if a log or a program counts them.",
     "reward": "Reward of a policy, if a program or a log reports it.",
-    "lr": "Learning rate of the first group; `lr_1`, `lr_2`, ... of the others.",
+    "lr": "Learning rate of the first group; `lr_1` to `lr_127` of the others.",
     "lr_scale": "Multiplier that `lower_lr` put on the schedule; 1 if nothing was lowered.",
     "grad_norm": "Norm over all gradients, before clipping; NaN if one is not finite.",
     "clip_coef": "Factor by which clipping by the norm scaled the gradients; 1 if it did not.",
