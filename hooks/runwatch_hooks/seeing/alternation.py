@@ -48,17 +48,19 @@ class AlternatingOptimizers:
         self._rows = RowPlayers()
         self._passes = ReachedLayers(gradient_at)
 
-    def begin_pass(self, *, accumulates: bool) -> None:
+    def begin_pass(self, *, accumulates: bool, continues: bool) -> None:
         """A backward pass begins. One inside another (activation checkpointing) is part of it.
 
         `accumulates`: it adds to the gradients, as `backward` does. `torch.autograd.grad` does not:
         its pass belongs to an optimizer only if the program then puts gradients there itself.
+        `continues`: it begins where another pass has ended, and both are of one training.
         """
         if self._have_alternated or self._ignores_passes or is_in_backward():
             return
         if accumulates:
             self._is_new_pass = True
-            self._passes.begin_pass(self._num_layers())
+            if not continues:
+                self._passes.begin_pass(self._num_layers())
         elif self._stepped and not self._is_new_pass:
             self._side_passes.begin(self._slots_of_all())
 

@@ -29,6 +29,7 @@ from runwatch_hooks.seeing.rehearsal import is_rehearsal
 from runwatch_hooks.seeing.step_reading import Reading, Stage
 from runwatch_hooks.seeing.training_thread import TrainingThread
 from runwatch_hooks.seeing.watched_optimizers import WatchedOptimizers
+from runwatch_hooks.wrapping.backward_pass import begins_at_loss
 from runwatch_hooks.wrapping.closures import closure_of
 from runwatch_hooks.wrapping.nested_steps import NestedSteps
 from runwatch_hooks.wrapping.patches import Patches
@@ -125,7 +126,10 @@ class Probe:
     def before_backward(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("backward", self.remove):
             if self._thread.ends_rows_here():
-                self._alternating.begin_pass(accumulates=kwargs.get("accumulate_grad", True))
+                self._alternating.begin_pass(
+                    accumulates=kwargs.get("accumulate_grad", True),
+                    continues=not begins_at_loss(args[0] if args else ()),
+                )
 
     def after_unscale(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("unscale_", self.remove):

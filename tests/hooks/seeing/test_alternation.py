@@ -189,6 +189,25 @@ def test_optimizers_of_one_model_that_share_the_passes_of_two_losses_do_not(
     assert line.metric("alternating") == []
 
 
+def test_stages_of_one_model_with_an_optimizer_each_do_not(line: RecordingLine) -> None:
+    """As torch's pipelining runs them: the pass of the first stage continues that of the second."""
+    stages = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 1)])
+    optimizers = [SGD(one.parameters(), 0.1) for one in stages]
+    watch = watched(stages, *optimizers, line=line)
+    for _ in range(3):
+        stages.zero_grad()
+        sent = stages[0](torch.ones(1, 2))
+        received = sent.detach().requires_grad_()
+        stages[1](received).sum().backward()
+        sent.backward(received.grad)
+        for optimizer in optimizers:
+            optimizer.step()
+        watch.step(loss=1.0)
+
+    assert line.metric("optimizer_steps") == [2.0, 2.0, 2.0]
+    assert line.metric("alternating") == []
+
+
 def test_players_that_have_rows_of_their_own_take_turns(line: RecordingLine) -> None:
     assert train_in_rows(line, "ababab") == [2, 3, 4, 5]
 
