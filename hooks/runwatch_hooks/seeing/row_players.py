@@ -15,6 +15,9 @@ _MAX_ROWS_OF_TURN: Final = 8
 steps to one of the generator (Arjovsky et al. 2017, algorithm 1). Phases of one training last an
 epoch, or tens of steps."""
 
+_MAX_REMEMBERED: Final = 4096
+"""Optimizers of one turn: a limit for programs that make new ones for each row."""
+
 _Stepped = Mapping[int, Sequence[int]]
 """The layers' slots of each optimizer that stepped in a row, by the optimizer's identity."""
 
@@ -34,7 +37,9 @@ class RowPlayers:
         if not stepped:
             return False
         if not self._now or have_layers_in_common(self._now, stepped):
-            self._now = dict(stepped)
+            # Those that step together are one player, also where each leaves out rows of its own.
+            has_room = len(self._now) < _MAX_REMEMBERED
+            self._now = {**self._now, **stepped} if has_room else dict(stepped)
             self._num_rows += 1
             return False
         is_back = bool(self._before) and have_layers_in_common(self._before, stepped)
