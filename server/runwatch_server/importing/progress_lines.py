@@ -158,11 +158,13 @@ def _place(form: str, shape: _Shape, counts: Mapping[str, slice]) -> dict[str, s
 @lru_cache(_SHAPES_KEPT)
 def _shape(form: str) -> _Shape:
     sections = [(found.end(), found.lastgroup or "val") for found in _SECTION.finditer(form)]
-    pairs = tuple(
-        _pair(match, sections)
+    matches = [
+        match
         for match in _PAIR.finditer(form)
         if _SOURCE.search(match["name"]) is None and not _is_share(form, match)
-    )
+    ]
+    is_counted = any(_role_of(match["name"]) in ("step", "batch") for match in matches)
+    pairs = tuple(_pair(match, sections, is_counted=is_counted) for match in matches)
     batches = _RANGE.search(form)
     return _Shape(
         pairs,
@@ -184,12 +186,14 @@ def _steps_of_losses(line: str, shape: _Shape) -> dict[str, slice]:
     return {} if step is None or _count_at(line, step) is None else {"step": step}
 
 
-def _pair(match: re.Match[str], sections: list[tuple[int, str]]) -> _Pair:
+def _pair(match: re.Match[str], sections: list[tuple[int, str]], *, is_counted: bool) -> _Pair:
+    """`is_counted`: the line has a count with a name. So a whole number that follows a loss is the
+    loss, as `{:g}` prints it, and the one after it something else."""
     about = next((kind for end, kind in reversed(sections) if end <= match.start("value")), None)
     name, value = slice(*match.span("name")), slice(*match.span("value"))
     second = match["second"]
     is_second = second is not None and match["value"].isdigit() and not second.isdigit()
-    if is_second and is_a_loss(match["name"]):
+    if is_second and not is_counted and is_a_loss(match["name"]):
         return _Pair(name, slice(*match.span("second")), about, step=value)
     return _Pair(name, value, about, step=None)
 

@@ -97,6 +97,16 @@ def test_commas_between_thousands_are_part_of_a_number(tmp_path: Path) -> None:
     assert told(log, "loss") == [(9_900, 12_500.5), (10_000, 0.125), (1_010_000, 3.0)]
 
 
+@pytest.mark.parametrize("count", ["step", "batch"])
+def test_a_loss_that_is_printed_as_a_whole_number_is_no_step(tmp_path: Path, count: str) -> None:
+    log = read(
+        tmp_path,
+        f"{count} 10 loss 2.5 0.35s\n{count} 20 loss 2 0.41\n{count} 30 loss 1.5 0.35\n",
+    )
+
+    assert told(log, "loss") == [(10, 2.5), (20, 2.0), (30, 1.5)]
+
+
 def test_a_row_of_a_whole_epoch_is_one_like_the_others(tmp_path: Path) -> None:
     log = read(
         tmp_path,
