@@ -15,8 +15,8 @@ def count_on(
     """The entries with steps of the run, and a note, if the log counts steps within each epoch.
     Otherwise each epoch would be taken for another attempt. `epoch_name` is the log's own.
 
-    `printed_length` is the number of steps per epoch as far as the log says it: the last steps of
-    an epoch are often not logged.
+    `printed_length` is the number of steps per epoch as far as the log says it, if it does: the
+    last steps of an epoch are often not logged.
     """
     if epoch_name is None:
         return entries, ()
@@ -29,7 +29,9 @@ def count_on(
         return entries, ()
     first = min(epoch for epoch, _ in counts)
     steps = [step for _, step in counts]
-    length = max(max(steps) + (min(steps) == 0), printed_length or 0)
+    length = max(steps) + (min(steps) == 0)
+    if printed_length is not None and _ends_with_log(printed_length, counts):
+        length = max(length, printed_length)
     if (max(epoch for epoch, _ in counts) - first + 1) * length > MAX_STEP:
         return entries, ()
     counted: list[Entry] = []
@@ -55,6 +57,18 @@ def _begin_anew(counts: Sequence[tuple[int, int]]) -> bool:
         num_fallen += next_epoch > epoch and next_step < step
         num_risen += next_epoch > epoch and next_step > step
     return 2 * num_risen < num_epochs and (num_fallen > 0 or num_epochs > 1)
+
+
+def _ends_with_log(length: int, counts: Sequence[tuple[int, int]]) -> bool:
+    """Whether an epoch of this length ends less than an interval of the log after its last row. If
+    it does not, the printed number is another: of the whole run, or, as in `[640/60000]`, of a data
+    set of which each process counts its share."""
+    intervals = [
+        next_step - step
+        for (epoch, step), (next_epoch, next_step) in pairwise(counts)
+        if next_epoch == epoch
+    ]
+    return not intervals or length - max(step for _, step in counts) <= max(intervals)
 
 
 def _epoch(values: Mapping[str, float], name: str) -> int | None:

@@ -302,6 +302,26 @@ def test_the_total_behind_a_named_step_is_how_many_an_epoch_has(tmp_path: Path) 
     assert [rows.steps.tolist()[8:11] for rows in log.stretches] == [[900, 1038, 1138]]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Train Epoch: {epoch} [{step}/2400 ({percent}%)]\tLoss: 2.5\n",  # of four processes
+        "epoch {epoch} step {step}/6000 loss: 2.5 ({percent}%)\n",
+    ],
+)
+def test_a_number_far_beyond_the_last_row_is_not_the_length_of_an_epoch(
+    tmp_path: Path, line: str
+) -> None:
+    text = "".join(
+        line.format(epoch=epoch, step=step, percent=step // 6)
+        for epoch in (1, 2, 3)
+        for step in range(64, 600, 64)
+    )
+    log = read(tmp_path, text)
+
+    assert "steps start over in each epoch: counted on, 576 per epoch" in log.notes
+
+
 def test_the_length_of_an_evaluation_is_none_of_an_epoch(tmp_path: Path) -> None:
     lines = [
         line
