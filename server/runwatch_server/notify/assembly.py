@@ -39,7 +39,7 @@ class Notifying:
             # The names are labels in `/metrics`.
             yield Loop(f"pusher to {replica.figures.shown_url}", pusher.run)
         for dispatcher in self.dispatchers:
-            yield Loop(f"courier to {dispatcher.figures.receiver}", dispatcher.run)
+            yield Loop(f"dispatcher to {dispatcher.figures.receiver}", dispatcher.run)
         yield Loop("settler", self.settler.run)
 
     async def has_sent_ends(self, database: Database, run_id: RunId) -> bool:
