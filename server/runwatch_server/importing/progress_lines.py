@@ -132,7 +132,8 @@ def read_line(line: str) -> ProgressLine:
         if role is not None and _count(value) is not None:
             # `[Eval][Epoch 1][Iter: 0/100]` counts the batches of the evaluation.
             is_place = shape.evaluates and role != "epoch" and line.startswith("/", pair.value.stop)
-            counts.setdefault("batch" if is_place else role, pair.value)
+            counted = _before_comma(line, pair.value) if role == "epoch" else pair.value
+            counts.setdefault("batch" if is_place else role, counted)
         elif value is not None:
             values.setdefault(_series(name, pair.section), value)
     if shape.evaluates:  # its batches are not a position in the training
@@ -203,6 +204,13 @@ def _number(text: str) -> float | None:
     is a decimal one."""
     is_decimal = text.lstrip("+-").startswith("0")
     return number_of(text.replace(",", "." if is_decimal else ""))
+
+
+def _before_comma(line: str, number: slice) -> slice:
+    """The digits before a comma: `epoch 3,250` is the 250th batch of an epoch, as nobody trains for
+    three thousand of them."""
+    comma = line.find(",", number.start, number.stop)
+    return number if comma < 0 else slice(number.start, comma)
 
 
 @lru_cache(_SHAPES_KEPT)

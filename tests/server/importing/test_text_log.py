@@ -97,6 +97,16 @@ def test_commas_between_thousands_are_part_of_a_number(tmp_path: Path) -> None:
     assert told(log, "loss") == [(9_900, 12_500.5), (10_000, 0.125), (1_010_000, 3.0)]
 
 
+def test_a_comma_behind_an_epoch_is_none_between_thousands(tmp_path: Path) -> None:
+    log = read(
+        tmp_path,
+        "Epoch 1,100: loss 2.5\nEpoch 1,200: loss 2.0\nEpoch 2,100: loss 1.5\n",
+    )
+
+    (rows,) = log.stretches
+    assert rows.metrics[:, rows.metric_names.index("epoch")].tolist() == [1.0, 1.0, 2.0]
+
+
 @pytest.mark.parametrize("count", ["step", "batch"])
 def test_a_loss_that_is_printed_as_a_whole_number_is_no_step(tmp_path: Path, count: str) -> None:
     log = read(
