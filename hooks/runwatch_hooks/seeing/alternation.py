@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from torch import Tensor
 from torch.optim import Optimizer
 
-from runwatch_hooks.seeing.reached_layers import ReachedLayers
 from runwatch_hooks.seeing.row_players import RowPlayers
 from runwatch_hooks.seeing.side_passes import SidePasses
 from runwatch_hooks.seeing.stepped_layers import have_layers_in_common
@@ -29,11 +28,9 @@ class AlternatingOptimizers:
         self,
         gradient_at: Callable[[int], Tensor | None],
         slots_of_all: Callable[[], Iterable[Sequence[int]]],
-        num_layers: Callable[[], int],
     ) -> None:
         """`gradient_at` returns the gradient of the layer at a slot, `slots_of_all` the layers'
-        slots of each living optimizer, `num_layers` how many slots the run has."""
-        self._num_layers = num_layers
+        slots of each living optimizer."""
         self._slots_of_all = slots_of_all
         self._have_alternated = False
         self._is_new_pass = False
@@ -46,21 +43,17 @@ class AlternatingOptimizers:
         self._in_row: dict[int, Sequence[int]] = {}
         """The same of the whole row."""
         self._rows = RowPlayers()
-        self._passes = ReachedLayers(gradient_at)
 
-    def begin_pass(self, *, accumulates: bool, continues: bool) -> None:
+    def begin_pass(self, *, accumulates: bool) -> None:
         """A backward pass begins. One inside another (activation checkpointing) is part of it.
 
         `accumulates`: it adds to the gradients, as `backward` does. `torch.autograd.grad` does not:
         its pass belongs to an optimizer only if the program then puts gradients there itself.
-        `continues`: it begins where another pass has ended, and both are of one training.
         """
         if self._have_alternated or self._ignores_passes or is_in_backward():
             return
         if accumulates:
             self._is_new_pass = True
-            if not continues:
-                self._passes.begin_pass(self._num_layers())
         elif self._stepped and not self._is_new_pass:
             self._side_passes.begin(self._slots_of_all())
 
@@ -69,9 +62,6 @@ class AlternatingOptimizers:
         estimate of the curvature), and bring no new gradients, unless its closure runs them."""
         self._ignores_passes = not has_closure
         self._has_closure = has_closure
-        if self._have_alternated or is_in_backward():
-            return
-        self._have_alternated = _are_of_players(self._passes.begin_step(), slots)
         if not has_closure:
             self._is_new_pass |= self._side_passes.have_brought(slots)
 
@@ -97,7 +87,6 @@ class AlternatingOptimizers:
             self._have_alternated = self._rows.end_row(self._in_row)
         self._before, self._stepped, self._in_row = {}, {}, {}
         self._side_passes.forget()
-        self._passes.forget()
         self._ignores_passes = False  # also after a step that raised
         return self._have_alternated
 
@@ -105,14 +94,3 @@ class AlternatingOptimizers:
         before, stepped = self._before, self._stepped
         if before and stepped and not have_layers_in_common(before, stepped):
             self._have_alternated = True
-
-
-def _are_of_players(reached: Sequence[set[int]], slots: Sequence[int]) -> bool:
-    """Whether, of several passes before a step of the layers at `slots`, some have reached these
-    layers only, and all others only other layers. One pass for both makes them one training."""
-    if len(reached) < 2:
-        return False
-    own = set(slots)
-    ours = [some for some in reached if not own.isdisjoint(some)]
-    others = [some for some in reached if some and own.isdisjoint(some)]
-    return bool(ours and others) and all(some <= own for some in ours)

@@ -29,7 +29,6 @@ from runwatch_hooks.seeing.rehearsal import is_rehearsal
 from runwatch_hooks.seeing.step_reading import Reading, Stage
 from runwatch_hooks.seeing.training_thread import TrainingThread
 from runwatch_hooks.seeing.watched_optimizers import WatchedOptimizers
-from runwatch_hooks.wrapping.backward_pass import begins_at_loss
 from runwatch_hooks.wrapping.closures import closure_of
 from runwatch_hooks.wrapping.nested_steps import NestedSteps
 from runwatch_hooks.wrapping.patches import Patches
@@ -71,9 +70,7 @@ class Probe:
         """`scaler.step` was called, and the optimizer has not stepped yet."""
         self._nesting = NestedSteps()
         self._handed = HandedSteps()
-        self._alternating = AlternatingOptimizers(
-            self._statistics.gradient_at, self._slots_of_all, lambda: len(self._statistics.named)
-        )
+        self._alternating = AlternatingOptimizers(self._statistics.gradient_at, self._slots_of_all)
         self._omissions = Omissions(modules, faults, schedulers)
         self._frozen = FrozenLayers()
         self._thread = TrainingThread()
@@ -126,10 +123,7 @@ class Probe:
     def before_backward(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("backward", self.remove):
             if self._thread.ends_rows_here():
-                self._alternating.begin_pass(
-                    accumulates=kwargs.get("accumulate_grad", True),
-                    continues=not begins_at_loss(args[0] if args else ()),
-                )
+                self._alternating.begin_pass(accumulates=kwargs.get("accumulate_grad", True))
 
     def after_unscale(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("unscale_", self.remove):

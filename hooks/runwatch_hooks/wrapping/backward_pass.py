@@ -1,7 +1,6 @@
 """Where a backward pass begins, and whether one is running. Some programs step an optimizer from
 a hook within it."""
 
-from collections.abc import Iterable
 from typing import Any, Final, cast
 
 import torch
@@ -9,13 +8,6 @@ import torch
 ENGINE: Final = "_engine_run_backward"
 """The function in `torch.autograd` with which `backward` and `grad` run a pass. They look it up at
 each call, so a program that imported one of the two by name is heard as well."""
-
-
-def begins_at_loss(roots: Iterable[object]) -> bool:
-    """Whether a pass that begins at these tensors begins at a loss, a single number. To a larger
-    tensor the program gives a gradient: it continues a pass that ended there, as between the stages
-    of a pipeline."""
-    return all(isinstance(root, torch.Tensor) and root.numel() == 1 for root in roots)
 
 
 def is_in_backward() -> bool:
