@@ -30,7 +30,7 @@ class Replica:
         if self.leases is not None and self.signs is not None:
             yield Loop("leases", self.leases.run)
             yield Loop("signs of life", self.signs.run)
-            yield Loop("bulletin", self.broadcasts.run)
+            yield Loop("broadcasts", self.broadcasts.run)
 
 
 def join(stack: AsyncExitStack, database: Database, clock: Clock, liveness: Liveness) -> Replica:
