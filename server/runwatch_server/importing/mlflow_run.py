@@ -10,6 +10,8 @@ from runwatch_server.importing.run_log import Entry, RawLog
 
 _FIELDS: Final = 3
 """Of a line; MLflow 3 adds more behind them, about data sets and models."""
+_OF_THE_MACHINE: Final = "system/"
+"""What MLflow measures of the machine: its steps count these samples, not those of the training."""
 
 
 def metric_files(folder: Path) -> dict[str, Path]:
@@ -24,10 +26,14 @@ def metric_files(folder: Path) -> dict[str, Path]:
 
 def read_mlflow(contents: dict[str, bytes]) -> RawLog:
     """The log in the contents of metrics' files, by their names. Raises LogError."""
-    entries = [entry for name, found in contents.items() for entry in _entries(name, found)]
+    ours = {name: found for name, found in contents.items() if not name.startswith(_OF_THE_MACHINE)}
+    entries = [entry for name, found in ours.items() for entry in _entries(name, found)]
     # As they were logged, since only that shows where a job went back to an earlier step.
     entries.sort(key=lambda entry: entry.at or 0.0)
-    return RawLog(entries, (f"{len(contents)} metrics of a run of MLflow",))
+    notes = [f"{len(ours)} metrics of a run of MLflow"]
+    if num_left_out := len(contents) - len(ours):
+        notes.append(f"series of the machine, with steps of their own: left out ({num_left_out})")
+    return RawLog(entries, tuple(notes))
 
 
 def _entries(name: str, content: bytes) -> Iterator[Entry]:

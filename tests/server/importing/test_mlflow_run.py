@@ -10,6 +10,7 @@ from runwatch_server.importing import LogError, RunLog, read_run_log
 def read(folder: Path, **metrics: str) -> RunLog:
     run = folder / "0b5c4b51"
     (run / "metrics" / "train").mkdir(parents=True)
+    (run / "metrics" / "system").mkdir()
     (run / "meta.yaml").write_text("run_id: 0b5c4b51\n")
     for name, lines in metrics.items():
         (run / "metrics" / name.replace("__", "/")).write_text(lines)
@@ -56,3 +57,14 @@ def test_the_folder_of_an_experiment_holds_no_run(tmp_path: Path) -> None:
 
     with pytest.raises(LogError, match="found a folder without a log"):
         read_run_log(tmp_path)
+
+
+def test_what_was_measured_of_the_machine_is_left_out(tmp_path: Path) -> None:
+    log = read(
+        tmp_path,
+        loss="1700000000000 2.5 0\n1700000001000 2.4 10\n",
+        system__cpu="1700000000000 12 0\n1700000000500 13 1\n1700000001000 14 2\n",
+    )
+
+    assert [rows.steps.tolist() for rows in log.stretches] == [[0, 10]]
+    assert "series of the machine, with steps of their own: left out (1)" in log.notes
