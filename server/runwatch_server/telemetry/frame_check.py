@@ -51,16 +51,8 @@ async def _pages(database: Database) -> AsyncIterator[Sequence[Any]]:
 
 def _fault(row: Any) -> str | None:
     """What is wrong with a frame's row; None if nothing is."""
-    hot = HotFrame(
-        seq=row.seq,
-        segment=row.segment,
-        first_step=row.first_step,
-        num_steps=row.num_steps,
-        layout_hash=row.layout_hash,
-        body=row.body,
-    )
     try:
-        unpack_hot(hot)
+        unpack_hot(HotFrame.of(row))
     except FrameError as error:
         place = f"run {row.run_id}, attempt {row.attempt}, rank {row.rank}, seq {row.seq}"
         return f"frame of {place}: {error}"

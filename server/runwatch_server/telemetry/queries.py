@@ -1,6 +1,7 @@
 """Queries of stored frames, except those in packs, and of metric names."""
 
 from dataclasses import dataclass
+from typing import Any, Final, Self
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -22,6 +23,28 @@ class HotFrame:
     layout_hash: str
     body: bytes
 
+    @classmethod
+    def of(cls, row: Any) -> Self:
+        """From a row that has `HOT_COLUMNS`."""
+        return cls(
+            seq=row.seq,
+            segment=row.segment,
+            first_step=row.first_step,
+            num_steps=row.num_steps,
+            layout_hash=row.layout_hash,
+            body=row.body,
+        )
+
+
+HOT_COLUMNS: Final = (
+    frames.c.seq,
+    frames.c.segment,
+    frames.c.first_step,
+    frames.c.num_steps,
+    frames.c.layout_hash,
+    frames.c.body,
+)
+
 
 async def list_metrics(connection: AsyncConnection, run_id: RunId) -> list[str]:
     query = sa.select(metrics.c.name).where(metrics.c.run_id == run_id).order_by(metrics.c.name)
@@ -36,19 +59,8 @@ async def frames_of_steps(
 ) -> list[HotFrame]:
     """The frames that hold any of these steps, in order of their sequence numbers, except those in
     packs."""
-    query = (
-        sa.select(
-            frames.c.seq,
-            frames.c.segment,
-            frames.c.first_step,
-            frames.c.num_steps,
-            frames.c.layout_hash,
-            frames.c.body,
-        )
-        .where(*_holds(run_id, rank, stretch))
-        .order_by(frames.c.seq)
-    )
-    return [HotFrame(**row) for row in (await connection.execute(query)).mappings()]
+    query = sa.select(*HOT_COLUMNS).where(*_holds(run_id, rank, stretch)).order_by(frames.c.seq)
+    return [HotFrame.of(row) for row in await connection.execute(query)]
 
 
 async def newest_frame(connection: AsyncConnection, run_id: RunId, attempt: int) -> bytes | None:

@@ -11,7 +11,7 @@ from runwatch.vocabulary import RunId
 from runwatch_server.alerts.evaluation.stream import StreamKey
 from runwatch_server.alerts.tables import evaluations
 from runwatch_server.telemetry.packs.tables import packs
-from runwatch_server.telemetry.queries import HotFrame
+from runwatch_server.telemetry.queries import HOT_COLUMNS, HotFrame
 from runwatch_server.telemetry.tables import frames, layouts, streams
 
 # Built once: it runs every few seconds, and building takes longer than running.
@@ -48,15 +48,7 @@ async def find_frames(
 ) -> list[StoredFrame]:
     """The frames of a stream within bounds, in order, except those in packs."""
     wanted = (
-        sa.select(
-            frames.c.seq,
-            frames.c.segment,
-            frames.c.first_step,
-            frames.c.num_steps,
-            frames.c.layout_hash,
-            frames.c.body,
-            frames.c.late,
-        )
+        sa.select(*HOT_COLUMNS, frames.c.late)
         .where(
             frames.c.run_id == run_id,
             frames.c.attempt == key.attempt,
@@ -68,20 +60,8 @@ async def find_frames(
     )
     if last_seq is not None:
         wanted = wanted.where(frames.c.seq <= last_seq)
-    return [
-        StoredFrame(
-            HotFrame(
-                seq=row.seq,
-                segment=row.segment,
-                first_step=row.first_step,
-                num_steps=row.num_steps,
-                layout_hash=row.layout_hash,
-                body=row.body,
-            ),
-            row.late,
-        )
-        for row in await connection.execute(wanted)
-    ]
+    found = await connection.execute(wanted)
+    return [StoredFrame(HotFrame.of(row), row.late) for row in found]
 
 
 async def find_layout(connection: AsyncConnection, run_id: RunId, layout_hash: str) -> bytes:
