@@ -1,5 +1,6 @@
 """Makes frames of queued rows and writes them to the spool, before anything is sent."""
 
+import threading
 import time
 from collections.abc import Iterable
 
@@ -26,7 +27,11 @@ log = OwnLog(__name__)
 
 
 class Recorder:
-    """Writes one rank's spool. Used by one thread. If the disk fails, frames stay in memory."""
+    """Writes one rank's spool. If the disk fails, frames stay in memory.
+
+    Used by the sender's thread. Only `note_end` and `say_what_is_left` are called by the training
+    thread too, once it waits for the sender no longer.
+    """
 
     def __init__(
         self,
@@ -41,6 +46,9 @@ class Recorder:
         self._folder = folder
         self._meta = meta
         self._unwritten_meta = False
+        # Both threads write meta.json: without it, what the sender had just begun to write could
+        # replace how the attempt ended.
+        self._meta_lock = threading.Lock()
         self._queue = queue
         self._receipts = receipts
         self._written_receipts = receipts.version
@@ -131,16 +139,18 @@ class Recorder:
 
     def note_end(self, closing: AttemptClose) -> None:
         """Write down how the attempt ended, for a later `sync`."""
-        self._meta = msgspec.structs.replace(self._meta, closing=closing)
-        self._unwritten_meta = True
-        self._write_meta()
+        with self._meta_lock:
+            self._meta = msgspec.structs.replace(self._meta, closing=closing)
+            self._unwritten_meta = True
+            self._write_meta_locked()
 
     def say_what_is_left(self) -> None:
         """Warn once that records are left in the spool, and how to send them. The training thread
         says so when it stops waiting for the sender, and the sender when it ends, perhaps later."""
-        if self._has_said_what_is_left:
+        with self._meta_lock:
+            is_said, self._has_said_what_is_left = self._has_said_what_is_left, True
+        if is_said:
             return
-        self._has_said_what_is_left = True
         log.warning(
             "not everything was delivered; send the rest with: runwatch sync %s",
             self._folder.path,
@@ -161,15 +171,15 @@ class Recorder:
         self.spool.close()
         try:
             if is_delivered and self._on_disk and not self._folder.bad_files():
-                self._folder.remove()
+                with self._meta_lock:  # a file written meanwhile would keep the folder
+                    self._folder.remove()
         except OSError as error:
             log.warning("spool: not removed: %s", error)
         self._folder.close()
 
     def _keep(self, draft: Draft) -> None:
         if draft.layout is not None:
-            self._note_layout(draft.layout)
-            self._write_meta()  # or a kill could leave frames with an unknown layout
+            self._note_layout(draft.layout)  # or a kill could leave frames with an unknown one
         if draft.rows:
             self._segment = draft.rows[-1].segment
         seq = self.spool.next_seq
@@ -185,12 +195,18 @@ class Recorder:
         self.spool.append(payload)
 
     def _note_layout(self, layout: Layout) -> None:
-        if layout.hash not in self._meta.layouts:
-            self._meta.layouts[layout.hash] = layout.to_document()
-            self._unwritten_meta = True
+        with self._meta_lock:
+            if layout.hash not in self._meta.layouts:
+                self._meta.layouts[layout.hash] = layout.to_document()
+                self._unwritten_meta = True
+            self._write_meta_locked()
 
     def _write_meta(self) -> None:
         """Write meta.json if it has changed. While the disk is full, tried again each time."""
+        with self._meta_lock:
+            self._write_meta_locked()
+
+    def _write_meta_locked(self) -> None:
         if not (self._on_disk and self._unwritten_meta):
             return
         try:

@@ -1,0 +1,57 @@
+"""Two threads at one spool: the sender, and the training thread that has waited long enough."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Final
+
+from tests.hooks.transport.factories import ATTEMPT, LAYOUT, RUN, row, settings
+from tests.waiting import LONGEST_S
+
+from runwatch.messages import AttemptClose
+from runwatch_hooks.transport.receipts import ReceiptBox
+from runwatch_hooks.transport.recorder import Recorder
+from runwatch_hooks.transport.row_queue import RowQueue
+from runwatch_hooks.transport.spool_folder import SpoolFolder, SpoolMeta
+
+CLOSING: Final = AttemptClose("finished", last_step=0)
+TIME_TO_OVERTAKE_S: Final = 0.5
+"""For a thread that nothing holds back: with less of it a fault may be missed, and no more."""
+
+
+class SlowFolder(SpoolFolder):
+    """Stands still before one write of meta.json, as on a disk that is busy."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.is_slow = False
+        self.writes = threading.Event()
+        self.goes_on = threading.Event()
+
+    def write_meta(self, meta: SpoolMeta) -> None:
+        if self.is_slow:
+            self.is_slow = False
+            self.writes.set()
+            assert self.goes_on.wait(LONGEST_S)
+        super().write_meta(meta)
+
+
+def test_the_end_is_kept_though_the_sender_was_just_writing_down_a_layout(tmp_path: Path) -> None:
+    queue, folder = RowQueue(2**20), SlowFolder(tmp_path / "run" / "attempt")
+    meta = SpoolMeta(run=RUN, attempt=ATTEMPT, rank=0)
+    recorder = Recorder(settings(tmp_path), folder, meta, queue, ReceiptBox())
+    recorder.open()
+    queue.put(row())
+    folder.is_slow = True
+    with ThreadPoolExecutor(2) as threads:
+        sending = threads.submit(recorder.record, now=0.0, max_frame_bytes=2**20)
+        assert folder.writes.wait(LONGEST_S)
+        ending = threads.submit(recorder.note_end, CLOSING)
+        wait([ending], TIME_TO_OVERTAKE_S)
+        folder.goes_on.set()
+        sending.result()
+        ending.result()
+    recorder.close(is_delivered=False)
+
+    assert folder.read_meta().closing == CLOSING
+    assert list(folder.read_meta().layouts) == [LAYOUT.hash]
