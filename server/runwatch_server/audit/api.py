@@ -23,11 +23,13 @@ class DeedView(msgspec.Struct, frozen=True):
     number: int
     at: datetime
     actor: str
-    project: str
+    project: str | None
+    """The project that it concerns; null: every project."""
     run_id: str | None
     deed: str
     subject: str
     detail: dict[str, object]
+    """What was changed and how. Times are in RFC 3339."""
     digest: str | None = None
     """Digest of this entry and of the digest before it: a copy of the newest one proves all of them
     unchanged."""
@@ -66,7 +68,7 @@ def _view(entry: AuditEntry) -> DeedView:
         number=entry.number,
         at=rfc3339(entry.at),
         actor=entry.actor,
-        project=entry.project,
+        project=entry.project or None,
         run_id=entry.about_run,
         deed=entry.deed,
         subject=entry.subject,

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from runwatch.vocabulary import RunId
 from runwatch_server.audit.chain import digest_of
 from runwatch_server.audit.tables import audit
+from runwatch_server.clock import rfc3339
 from runwatch_server.db import EVENTS, wait_for_lock
 
 
@@ -25,6 +26,8 @@ class AuditEntry:
     project: str = ""
     about_run: RunId | None = None
     detail: Mapping[str, object]
+    """JSON values. A time has a name that ends in `_at`: it is given in Unix seconds, and read back
+    as RFC 3339."""
     number: int = 0
     """Assigned when the entry is stored."""
     digest: str | None = None
@@ -69,5 +72,16 @@ async def list_entries(
 
 
 def _audit_entry(row: sa.RowMapping) -> AuditEntry:
-    columns: dict[str, Any] = {**row, "detail": msgspec.json.decode(row["detail"])}
+    columns: dict[str, Any] = {**row, "detail": _readable(msgspec.json.decode(row["detail"]))}
     return AuditEntry(**columns)
+
+
+def _readable(detail: Mapping[str, object]) -> dict[str, object]:
+    """The detail with its times in RFC 3339. They stay stored as they were written, because the
+    chain's digests cover them."""
+    return {
+        name: rfc3339(value).isoformat()
+        if name.endswith("_at") and isinstance(value, int | float)
+        else value
+        for name, value in detail.items()
+    }

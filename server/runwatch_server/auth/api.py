@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Annotated, Final
 
 import msgspec
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Query, Response
 
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import ApiKey, KeyScope
@@ -12,8 +12,12 @@ from runwatch_server.clock import rfc3339, rfc3339_if_any
 from runwatch_server.errors import ForbiddenError, UnprocessableError
 from runwatch_server.services import CurrentServices
 from runwatch_server.web.bodies import documented, json_body, json_response
+from runwatch_server.web.pagination import part_of
 
 router: Final = APIRouter(prefix="/api/v1/keys", tags=["keys"])
+
+NextKey = Annotated[str | None, Query(pattern=r"^[0-9]{1,12}(\.[0-9]{1,9})?-[a-z2-7]{8}$")]
+"""Where the list of keys continues: when the last one was created, and its id."""
 
 
 class KeyCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,6 +50,7 @@ class KeyCreated(KeyView, frozen=True):
 
 class KeyList(msgspec.Struct, frozen=True):
     keys: list[KeyView]
+    next_token: str | None = None
 
 
 @router.post(
@@ -83,11 +88,20 @@ async def create_key(
 
 
 @router.get("", dependencies=[require(KeyScope.ADMIN)], openapi_extra=documented(answer=KeyList))
-async def list_keys(services: CurrentServices, principal: CurrentPrincipal) -> Response:
-    """All keys that the caller may see, without their secrets."""
-    found = await services.keys.list_keys()
-    visible = [key for key in found if principal.project in (None, key.project)]
-    return json_response(KeyList([_view(key) for key in visible]))
+async def list_keys(
+    services: CurrentServices,
+    principal: CurrentPrincipal,
+    next_token: NextKey = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
+) -> Response:
+    """The keys that the caller may see, oldest first, without their secrets."""
+    found = await services.keys.list_keys(
+        project=principal.project,
+        after=None if next_token is None else _place_in(next_token),
+        limit=limit + 1,
+    )
+    shown, token = part_of(found, limit, _token_of)
+    return json_response(KeyList([_view(key) for key in shown], token))
 
 
 @router.delete("/{key_id}", status_code=204, dependencies=[require(KeyScope.ADMIN)])
@@ -97,6 +111,15 @@ async def revoke_key(
     """Revoke a key at once."""
     await services.keys.revoke(key_id, by=principal.actor, within=principal.project)
     return Response(status_code=204)
+
+
+def _token_of(key: ApiKey) -> str:
+    return f"{key.created_at!r}-{key.id}"
+
+
+def _place_in(token: str) -> tuple[float, str]:
+    created_at, _, key_id = token.partition("-")
+    return float(created_at), key_id
 
 
 def _view(key: ApiKey) -> KeyView:

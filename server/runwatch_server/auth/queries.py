@@ -28,9 +28,21 @@ async def find_key(connection: AsyncConnection, key_id: str) -> ApiKey | None:
     return None if row is None else _key(row)
 
 
-async def list_keys(connection: AsyncConnection) -> list[ApiKey]:
-    found = await connection.execute(sa.select(api_keys).order_by(api_keys.c.created_at))
-    return [_key(row) for row in found]
+async def list_keys(
+    connection: AsyncConnection,
+    *,
+    project: str | None = None,
+    after: tuple[float, str] | None = None,
+    limit: int | None = None,
+) -> list[ApiKey]:
+    """Oldest first; of every project if `project` is None. `after` is the time of creation and the
+    id of the last key already seen."""
+    query = sa.select(api_keys).order_by(api_keys.c.created_at, api_keys.c.id).limit(limit)
+    if project is not None:
+        query = query.where(api_keys.c.project == project)
+    if after is not None:
+        query = query.where(sa.tuple_(api_keys.c.created_at, api_keys.c.id) > sa.tuple_(*after))
+    return [_key(row) for row in await connection.execute(query)]
 
 
 async def has_keys(connection: AsyncConnection) -> bool:

@@ -100,9 +100,17 @@ class Keys:
 
         return new if await self._database.write(work) else None
 
-    async def list_keys(self) -> list[ApiKey]:
+    async def list_keys(
+        self,
+        *,
+        project: str | None = None,
+        after: tuple[float, str] | None = None,
+        limit: int | None = None,
+    ) -> list[ApiKey]:
+        """Oldest first; of every project if `project` is None. `after` is the time of creation and
+        the id of the last key already seen."""
         async with self._database.read() as connection:
-            found = await queries.list_keys(connection)
+            found = await queries.list_keys(connection, project=project, after=after, limit=limit)
         return [
             replace(key, last_used_at=self._used.get(key.id, key.last_used_at)) for key in found
         ]

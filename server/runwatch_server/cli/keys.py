@@ -1,5 +1,6 @@
 """`runwatch keys`: creates, lists and revokes API keys."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 
@@ -7,7 +8,8 @@ import msgspec
 import typer
 
 from runwatch_server.auth.keys import KeyScope
-from runwatch_server.cli.client import DEFAULT_URL, Token, Url, in_path, open_client
+from runwatch_server.cli.answers import Answer
+from runwatch_server.cli.client import DEFAULT_URL, Client, Token, Url, in_path, open_client
 from runwatch_server.cli.output import AsJson, print_either, print_facts
 from runwatch_server.cli.tables import print_table
 
@@ -35,6 +37,7 @@ class _Key(msgspec.Struct, frozen=True):
 
 class _Keys(msgspec.Struct, frozen=True):
     keys: list[_Key]
+    next_token: str | None = None
 
 
 @app.command()
@@ -70,14 +73,26 @@ def list_keys(
 ) -> None:
     """Show all keys, without their secrets."""
     with open_client(url, token) as client:
-        found = client.request(_Keys, "GET", "/keys")
+        pages = list(_pages(client))
     if as_json:
-        print_facts(found.document)
+        documents = [document for page in pages for document in page.document["keys"]]
+        print_facts({"keys": documents, "next_token": None})
         return
     keys = (
-        msgspec.structs.asdict(key) | {"scopes": ", ".join(key.scopes)} for key in found.facts.keys
+        msgspec.structs.asdict(key) | {"scopes": ", ".join(key.scopes)}
+        for page in pages
+        for key in page.facts.keys
     )
     print_table(_Key.__struct_fields__, (list(key.values()) for key in keys))
+
+
+def _pages(client: Client) -> Iterator[Answer[_Keys]]:
+    page = client.request(_Keys, "GET", "/keys")
+    yield page
+    while page.facts.next_token is not None:
+        asked = {"next_token": page.facts.next_token}
+        page = client.request(_Keys, "GET", "/keys", params=asked)
+        yield page
 
 
 @app.command()

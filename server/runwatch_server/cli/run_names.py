@@ -14,10 +14,9 @@ Run = Annotated[str, typer.Argument(help="Id of the run, or its name for the new
 
 class _Run(msgspec.Struct, frozen=True):
     id: Id
-    name: str
 
 
-class _Fleet(msgspec.Struct, frozen=True):
+class _Runs(msgspec.Struct, frozen=True):
     runs: list[_Run]
 
 
@@ -25,9 +24,8 @@ def find_run_id(client: Client, text: str) -> str:
     """The run with this id, or the newest with this name; ends the command if there is none."""
     if is_ulid(text):
         return text
-    asked = {"search": text, "order": "newest", "limit": 1000}
-    found = client.request(_Fleet, "GET", "/fleet", params=asked).facts.runs
-    named = [run.id for run in found if run.name == text]
-    if named:
-        return named[0]
+    asked = {"name": text, "limit": 1}
+    found = client.request(_Runs, "GET", "/runs", params=asked).facts.runs
+    if found:
+        return found[0].id
     return client.fail(f"found no run with the id or name {text!r}; `runwatch runs` lists them")

@@ -26,6 +26,7 @@ class _Runs(msgspec.Struct, frozen=True):
 
 
 def runs(
+    name: Annotated[str | None, typer.Option(help="Only those with this name.")] = None,
     project: Annotated[str | None, typer.Option(help="Only of this project.")] = None,
     state: Annotated[RunState | None, typer.Option(help="Only in this state.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000)] = 20,
@@ -34,7 +35,7 @@ def runs(
     as_json: AsJson = False,
 ) -> None:
     """Show the newest runs."""
-    asked = {"project": project, "state": state, "limit": limit}
+    asked = {"name": name, "project": project, "state": state, "limit": limit}
     wanted = {name: value for name, value in asked.items() if value is not None}
     with open_client(url, token) as client:
         found = client.request(_Runs, "GET", "/runs", params=wanted)

@@ -67,7 +67,8 @@ class SilenceGiven(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 class SilenceView(msgspec.Struct, frozen=True, kw_only=True):
     id: str
-    project: str
+    project: str | None
+    """The project whose alerts it holds back; null: every project."""
     matchers: tuple[Matcher, ...]
     starts_at: datetime
     ends_at: datetime
@@ -244,7 +245,7 @@ def _silence_view(silence: Silence, now: float) -> SilenceView:
     next_at = silence.next_at(now)
     return SilenceView(
         id=silence.id,
-        project=silence.project,
+        project=silence.project or None,
         matchers=silence.matchers,
         starts_at=rfc3339(silence.starts_at),
         ends_at=rfc3339(silence.ends_at),

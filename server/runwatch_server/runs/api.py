@@ -98,15 +98,17 @@ async def open_run(
 async def list_runs(
     services: CurrentServices,
     principal: CurrentPrincipal,
+    name: str | None = None,
     project: str | None = None,
     group: str | None = None,
     state: RunState | None = None,
     next_token: NextToken = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    """Runs, newest first."""
+    """Runs, newest first; `name`, `project` and `group` select those that are called exactly so."""
     found = await services.runs.list_runs(
         principal,
+        name=name,
         project=project,
         group=group,
         state=state,

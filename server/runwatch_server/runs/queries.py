@@ -114,6 +114,7 @@ async def find_runs(connection: AsyncConnection, run_ids: Collection[RunId]) -> 
 async def list_runs(
     connection: AsyncConnection,
     *,
+    name: str | None = None,
     project: str | None = None,
     group: str | None = None,
     state: RunState | None = None,
@@ -122,6 +123,8 @@ async def list_runs(
 ) -> list[Run]:
     """Newest first; `before` is the id of the last run already seen."""
     query = sa.select(runs).order_by(runs.c.id.desc()).limit(limit)
+    if name is not None:
+        query = query.where(runs.c.name == name)
     if project is not None:
         query = query.where(runs.c.project == project)
     if group is not None:

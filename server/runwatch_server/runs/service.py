@@ -121,11 +121,12 @@ class Runs:
         self,
         principal: Principal,
         *,
+        name: str | None = None,
         project: str | None,
+        group: str | None = None,
         state: RunState | None,
         before: str | None,
         limit: int,
-        group: str | None = None,
     ) -> list[Run]:
         """Runs of the projects that the caller may see, newest first."""
         if project is not None:
@@ -133,7 +134,8 @@ class Runs:
         async with self._database.read() as connection:
             return await queries.list_runs(
                 connection,
-                project=project or principal.project,
+                name=name,
+                project=principal.project if project is None else project,
                 group=group,
                 state=state,
                 before=before,

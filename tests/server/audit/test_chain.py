@@ -50,7 +50,7 @@ async def test_making_and_revoking_keys_is_written_down_and_holds_together(
 
     assert [deed["deed"] for deed in deeds] == [*["key_created"] * 3, "key_revoked"]
     assert deeds[0]["actor"] == "first start"
-    assert deeds[1]["project"] == "ours"
+    assert [deed["project"] for deed in deeds] == [None, "ours", None, "ours"]
     assert deeds[3]["subject"] == deeds[1]["subject"]
     assert len({deed["digest"] for deed in deeds}) == 4
     assert await breaks_after(storage) == []

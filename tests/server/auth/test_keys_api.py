@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.server.harness import Api, HandClock, serve
+from tests.server.harness import Api, HandClock, Storage, both_engines, serve
 
 pytestmark = pytest.mark.anyio
 
@@ -110,3 +110,36 @@ async def test_a_time_that_utc_has_no_date_for_is_taken_as_any_other(
     answer = await api.call("POST", "/keys", json=body)
 
     assert answer.status_code == status
+
+
+@both_engines
+async def test_keys_come_in_pages_oldest_first(storage: Storage, hand_clock: HandClock) -> None:
+    async with serve(storage, clock=hand_clock) as api:
+        for _ in range(3):  # two of the four at one moment
+            await api.new_key("read")
+        hand_clock.now += 0.1
+        made = [key["id"] for key in (await api.json("GET", "/keys"))["keys"]]
+
+        first = await api.json("GET", "/keys", params={"limit": 3})
+        rest = await api.json(
+            "GET", "/keys", params={"limit": 3, "next_token": first["next_token"]}
+        )
+
+    assert [key["id"] for key in first["keys"] + rest["keys"]] == made
+    assert (len(made), rest["next_token"]) == (4, None)
+
+
+async def test_a_key_bound_to_a_project_is_shown_the_keys_of_that_project(api: Api) -> None:
+    admin = await api.new_key("admin", project="ours")
+    await api.new_key("read", project="theirs")
+
+    listed = await api.json("GET", "/keys", key=admin)
+
+    assert [key["project"] for key in listed["keys"]] == ["ours"]
+
+
+@pytest.mark.parametrize("token", ["1", "x-abcdefgh", "1e9-abcdefgh", "1.5-ABCDEFGH"])
+async def test_a_token_that_names_no_key_is_refused(api: Api, token: str) -> None:
+    refused = await api.call("GET", "/keys", params={"next_token": token})
+
+    assert refused.status_code == 422

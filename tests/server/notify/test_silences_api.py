@@ -37,6 +37,8 @@ async def test_making_and_ending_stand_in_the_audit(api: Api, hand_clock: HandCl
     deeds = (await api.json("GET", "/audit"))["deeds"]
     told = [(deed["deed"], deed["subject"]) for deed in deeds][:2]
     assert told == [("silence_ended", made["id"]), ("silence_created", made["id"])]
+    assert deeds[1]["detail"]["ends_at"] == made["ends_at"].replace("Z", "+00:00")
+    assert deeds[1]["detail"]["comment"] == "known"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ async def test_a_key_of_one_project_silences_that_project_alone(
     everybody_s = await api.json("POST", "/silences", json=a_silence(hand_clock))
     mine = await api.json("POST", "/silences", json=a_silence(hand_clock), key=key)
 
-    assert mine["project"] == "mine"
+    assert (everybody_s["project"], mine["project"]) == (None, "mine")
     refused = await api.call("DELETE", f"/silences/{everybody_s['id']}", key=key)
     assert refused.status_code == 403
 

@@ -57,6 +57,23 @@ async def test_runs_come_in_pages_newest_first(api: Api) -> None:
     assert rest["next_token"] is None
 
 
+async def test_runs_are_found_by_their_exact_name(api: Api) -> None:
+    for name in ("gpt", "gpt-2", "gpt"):
+        await api.json("POST", "/runs", json={"run_id": new_id(), "name": name})
+
+    found = await api.json("GET", "/runs", params={"name": "gpt"})
+    none = await api.json("GET", "/runs", params={"name": "GPT"})
+
+    assert [run["name"] for run in found["runs"]] == ["gpt", "gpt"]
+    assert none["runs"] == []
+
+
+async def test_an_empty_project_is_no_run_s(api: Api) -> None:
+    await api.new_run(project="ours")
+
+    assert (await api.json("GET", "/runs", params={"project": ""}))["runs"] == []
+
+
 async def test_a_list_whose_last_part_is_full_has_no_more(api: Api) -> None:
     run_id = await api.new_run()
     for _ in range(2):  # each is a deed, too
