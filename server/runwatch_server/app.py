@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 from fastapi import Depends, FastAPI
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 import runwatch
 from runwatch_server.alerts import api as alerts_api
@@ -39,6 +38,7 @@ from runwatch_server.telemetry import api as telemetry_api
 from runwatch_server.telemetry import histograms_api, history_api, series_api
 from runwatch_server.web.content_coding import plain_bodies_only
 from runwatch_server.web.head_requests import HeadAsGet
+from runwatch_server.web.known_hosts import KnownHosts
 from runwatch_server.web.parameters import known_parameters_only, storable_texts_only
 from runwatch_server.web.problems import PlainAsProblem, add_problem_handlers
 from runwatch_server.web.request_ids import RequestIdMiddleware
@@ -96,8 +96,8 @@ def make_app(
     )
     add_problem_handlers(app, on_problem=metrics.observe_problem)
     add_error_pages(app)
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(settings.trusted_hosts))
     app.add_middleware(PlainAsProblem, on_problem=metrics.observe_problem)
+    app.add_middleware(KnownHosts, hosts=settings.trusted_hosts, on_problem=metrics.observe_problem)
     app.add_middleware(RequestIdMiddleware)
     app.add_middleware(RequestTimer, observe=metrics.observe_request)
     has_tls = settings.behind_proxy or settings.tls_cert is not None

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from runwatch.policy import PolicyLimits
 from runwatch.vocabulary import PolicyMode
 from runwatch_server.errors import SettingsError
+from runwatch_server.host_names import is_host_pattern
 
 T = TypeVar("T")
 
@@ -43,8 +44,9 @@ class Settings:
     tls_key: Path | None = None
     """PEM file of the certificate's key."""
     allowed_hosts: tuple[str, ...] = ()
-    """Host names, separated by commas, that requests may be addressed to, against DNS rebinding;
-    loopback names and `host` are always allowed."""
+    """Host names, separated by commas, that requests may be addressed to, against DNS rebinding:
+    `runwatch.example.com`, or `*.example.com` for all names below it. IP addresses, localhost and
+    `host` are always allowed."""
     external_url: str = ""
     """Address at which people reach the service, such as https://runwatch.example, for the links in
     messages. Its host is allowed as if it were in `allowed_hosts`. The `url` in the receivers' file
@@ -152,6 +154,7 @@ class Settings:
             raise SettingsError("tls_cert, tls_key: found one of them, wanted both or none")
         if self.secret and self.secret_file is not None:
             raise SettingsError("secret, secret_file: found both, wanted one of them or none")
+        _check_hosts(self.allowed_hosts)
         if self.external_url and not is_http_url(self.external_url):
             raise SettingsError(
                 f"external_url: found {self.external_url!r}, wanted https://host, with or "
@@ -176,10 +179,11 @@ class Settings:
 
     @property
     def trusted_hosts(self) -> tuple[str, ...]:
+        """Names that requests may be addressed to. IP addresses are no names, and need none."""
         external = urlsplit(self.external_url).hostname
         named = () if external is None else (external,)
         own = () if self.host in _ANYWHERE else (self.host,)
-        return (*_LOOPBACK, *own, *named, *self.allowed_hosts)
+        return ("localhost", *own, *named, *self.allowed_hosts)
 
     @property
     def policy_limits(self) -> PolicyLimits:
@@ -269,9 +273,15 @@ _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
 }
 
 
-def _check(name: str, value: float, holds: bool, wanted: str) -> None:
+def _check(name: str, value: object, holds: bool, wanted: str) -> None:
     if not holds:
         raise SettingsError(f"{name}: found {value}, wanted {wanted}")
+
+
+def _check_hosts(hosts: tuple[str, ...]) -> None:
+    for host in hosts:
+        wanted = "a name without scheme, port and path, or one such as *.example.com"
+        _check("allowed_hosts", host, is_host_pattern(host), wanted)
 
 
 def _check_days(*ages: float) -> None:

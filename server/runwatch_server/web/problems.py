@@ -25,11 +25,7 @@ log = logging.getLogger(__name__)
 MEDIA_TYPE: Final = "application/problem+json"
 _CODES: Final = {404: "route_not_found", 405: "method_not_allowed", 413: "body_too_large"}
 _NOT_FOUND: Final = "There is nothing at this address."
-_OF_FRAMEWORK: Final = {
-    400: ("unknown_host", "This host is not allowed here: see RUNWATCH_ALLOWED_HOSTS."),
-    413: (_CODES[413], "body: found too many bytes, wanted at most {limit}"),
-}
-"""Code and detail for what the framework refuses by itself, by status."""
+_TOO_LARGE: Final = "body: found too many bytes, wanted at most {limit}"
 _WANTED: Final = {
     **dict.fromkeys(("int_parsing", "int_parsing_size", "int_type"), "a whole number"),
     "float_parsing": "a number",
@@ -65,9 +61,7 @@ def add_problem_handlers(app: FastAPI, *, on_problem: Callable[[str], None]) -> 
         async def handle(request: Request, error: Exception) -> Response:
             problem, headers = describe(request, error)
             on_problem(problem.code)
-            return Response(
-                msgspec.json.encode(problem), problem.status, headers, media_type=MEDIA_TYPE
-            )
+            return problem_response(problem, headers)
 
         return handle
 
@@ -77,6 +71,11 @@ def add_problem_handlers(app: FastAPI, *, on_problem: Callable[[str], None]) -> 
     app.add_exception_handler(HTTPException, handler(_http_error))
     app.add_exception_handler(ClientDisconnect, handler(_gone))
     app.add_exception_handler(Exception, handler(_unexpected))
+
+
+def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    body = msgspec.json.encode(problem)
+    return Response(body, problem.status, headers, media_type=MEDIA_TYPE)
 
 
 def _service_error(_: Request, error: Exception) -> tuple[Problem, Mapping[str, str]]:
@@ -153,10 +152,8 @@ def _unexpected(request: Request, error: Exception) -> tuple[Problem, Mapping[st
 
 
 class PlainAsProblem:
-    """Turns the framework's plain-text refusals, which bypass the handlers above, into problems.
-
-    They are for a body over its route's limit, and for a host name that is not allowed.
-    """
+    """Turns the framework's plain-text refusal of a body over its route's limit, which bypasses the
+    handlers above, into a problem."""
 
     def __init__(self, app: ASGIApp, on_problem: Callable[[str], None]) -> None:
         self._app = app
@@ -172,8 +169,7 @@ class PlainAsProblem:
             if problem is not None:
                 is_replaced = True
                 self._on_problem(problem.code)
-                body = msgspec.json.encode(problem)
-                await Response(body, problem.status, media_type=MEDIA_TYPE)(scope, receive, send)
+                await problem_response(problem)(scope, receive, send)
             elif not is_replaced:
                 await send(message)
 
@@ -183,13 +179,12 @@ class PlainAsProblem:
 def _replacement(scope: Scope, message: Message) -> Problem | None:
     """The problem to send instead of this answer; None: the answer stays as it is."""
     status: int = message["status"]
-    if status not in _OF_FRAMEWORK:
+    if status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         return None
     if not Headers(raw=message["headers"]).get("Content-Type", "").startswith("text/plain"):
         return None
-    code, detail = _OF_FRAMEWORK[status]
-    limit = scope.get(MAX_BODY_SIZE_SCOPE_KEY)
-    return Problem(_title_of(status), status, code, detail.format(limit=limit))
+    detail = _TOO_LARGE.format(limit=scope.get(MAX_BODY_SIZE_SCOPE_KEY))
+    return Problem(_title_of(status), status, _CODES[status], detail)
 
 
 def _title_of(status: int) -> str:
