@@ -63,6 +63,7 @@ class _Series(msgspec.Struct):
     mean: list[JsonNumber] | None = None
     count: list[int] | None = None
     nonfinite: list[int] | None = None
+    left_out: list[int] = []
     gaps: list[Gap] = []
 
 
@@ -74,6 +75,9 @@ class History:
     steps than the requested number of points, it has instead of `value`, for each `step_width`
     steps: `min`, `max` and `mean` of the finite values, their `count`, and `nonfinite`, the number
     of NaN and infinite ones. A recorded NaN is NaN; steps without a recorded value are left out.
+
+    A layer's `grad_norm` and the like are taken over finite elements. If any of these values leaves
+    out others, there is also `nonfinite` beside `value`: 1 where it does or is not finite itself.
     """
 
     name: str
@@ -194,7 +198,15 @@ def _columns(series: _Series) -> dict[str, NDArray[Any]]:
         # `float` accepts the service's "NaN", "+Inf" and "-Inf". null means no finite value.
         floats = [float("nan") if number is None else float(number) for number in numbers]
         columns[name] = np.array(floats)[recorded].astype(kind)
+    if "value" in columns and series.left_out:
+        columns["nonfinite"] = _nonfinite(columns, series.left_out)
     return columns
+
+
+def _nonfinite(columns: dict[str, NDArray[Any]], left_out: list[int]) -> NDArray[np.int64]:
+    """1 at each value that leaves out elements, or is not finite itself."""
+    is_told = np.isin(columns["step"], left_out) | ~np.isfinite(columns["value"])
+    return np.asarray(is_told, np.int64)
 
 
 def _stacked(name: str, layers: list[str], found: list[_Series]) -> History:
@@ -206,11 +218,20 @@ def _stacked(name: str, layers: list[str], found: list[_Series]) -> History:
             "for fewer steps (first_step, last_step), or for fewer points"
         )
     parts = [(one, _columns(series)) for one, series in zip(layers, found, strict=True)]
+    _mark_all([part for _, part in parts])
     columns: dict[str, NDArray[Any]] = {
         "step": np.concatenate([part["step"] for _, part in parts]),
         "layer": np.repeat([one for one, _ in parts], [len(part["step"]) for _, part in parts]),
     }
-    for column in parts[0][1].keys() - {"step"}:
+    for column in [name for name in parts[0][1] if name != "step"]:
         columns[column] = np.concatenate([part[column] for _, part in parts])
     gaps = {(gap.first_step, gap.last_step, gap.reason) for one in found for gap in one.gaps}
     return History(name, widths.pop(), columns, tuple(Gap(*gap) for gap in sorted(gaps)))
+
+
+def _mark_all(parts: list[dict[str, NDArray[Any]]]) -> None:
+    """Give each layer a column `nonfinite` if one of them has it."""
+    if any("nonfinite" in part for part in parts):
+        for part in parts:
+            if "nonfinite" not in part:
+                part["nonfinite"] = _nonfinite(part, [])

@@ -1,6 +1,7 @@
 """What a run sent, read back into pandas and Arrow from a real service."""
 
 import math
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -12,18 +13,23 @@ from tests.server.harness import LAYOUT, frame, new_id
 from runwatch.codec import CONTENT_TYPE, encode_frame
 from runwatch.errors import InvalidInputError
 from runwatch.frames import Frame
+from runwatch.layouts import Layout
 from runwatch_hooks.reading import Gap, connect
 
 pytestmark = pytest.mark.slow
 
 
-def send(service: RealService, *frames: Frame) -> str:
+COUNTED = Layout(LAYOUT.layers, ("grad_norm", "nonfinite"))
+"""What the hook sends of gradients: norms over finite elements, and how many were not."""
+
+
+def send(service: RealService, *frames: Frame, layout: Layout = LAYOUT) -> str:
     """A run of these frames; returns its id."""
     run_id = new_id()
     service.ask("POST", "/runs", {"run_id": run_id, "name": "a"})
     service.ask("POST", f"/runs/{run_id}/attempts", {"token": new_id(), "started_at": 1.7e9})
-    document = msgspec.to_builtins(LAYOUT.to_document())
-    service.ask("PUT", f"/runs/{run_id}/layouts/{LAYOUT.hash}", document)
+    document = msgspec.to_builtins(layout.to_document())
+    service.ask("PUT", f"/runs/{run_id}/layouts/{layout.hash}", document)
     key = service.create_key("ingest")
     for sent in frames:
         reply = urllib3.request(
@@ -79,3 +85,22 @@ def test_a_history_comes_back_as_it_was_sent(service: RealService) -> None:
         run.history("nothing")
     with pytest.raises(InvalidInputError, match="no layer"):
         run.history("grad_norm", layer="nothing.*")
+
+
+def test_norms_that_leave_elements_out_are_named_to_who_reads(service: RealService) -> None:
+    service.start()
+    stats = np.array([[1.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 2.0]], np.float32)
+    sent = replace(frame(1, [2.0, 1.0]), layout_hash=COUNTED.hash, stats=stats)
+    run_id = send(service, sent, layout=COUNTED)
+
+    run = connect(service.url, service.create_key("read")).run(run_id)
+    norms = run.history("grad_norm", layer="*")
+    before = run.history("grad_norm", layer="*", last_step=0)
+
+    assert norms.to_arrow().to_pydict() == {
+        "step": [0, 1, 0, 1],
+        "layer": ["first.weight"] * 2 + ["last.weight"] * 2,
+        "value": [1.0, 1.0, 1.0, 0.0],
+        "nonfinite": [0, 0, 0, 1],
+    }
+    assert "nonfinite" not in before.columns

@@ -107,8 +107,9 @@ async def get_series(
     """One series: `metric=`, or `layer=` and `stat=`. Values are as recorded if they fit into
     `points`, else aggregated into buckets. The steps are those of the run's effective history, or
     of `attempt=` or `segment=`. The answer is JSON, CSV, Arrow or Parquet, by `format` or else by
-    the header Accept. Tables get a column `gap` if steps could not be read, with the reason at the
-    first and the last of them."""
+    the header Accept. Tables get a column `nonfinite` if values leave out elements that were NaN or
+    infinite (1 where one does), and a column `gap` if steps could not be read, with the reason at
+    the first and the last of them."""
     if metric is not None and layer is None and stat is None:
         series = await services.reader.metric_series(run_id, metric, window)
     elif metric is None and layer is not None and stat is not None:

@@ -14,7 +14,8 @@ from runwatch_server.telemetry.gaps import Gap
 
 Columns = Mapping[str, Sequence[JsonNumber] | Sequence[int]]
 """`step`, and `value` or `min`, `max`, `mean`, `count` and `nonfinite`; all of the same length. If
-some steps could not be read, also `gap`: see `with_gaps`."""
+some values leave out elements that are not finite, also `nonfinite` beside `value`. If some steps
+could not be read, also `gap`: see `with_gaps`."""
 
 _WHOLE_NUMBERS: Final = ("step", "count", "nonfinite")
 

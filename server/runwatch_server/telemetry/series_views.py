@@ -170,12 +170,17 @@ def _nullable(values: NDArray[np.floating]) -> list[JsonNumber]:
 
 
 def columns_of(view: SeriesView) -> Columns:
-    """The view as a table: its steps and their values."""
+    """The view as a table: its steps and their values. Values as recorded get a column `nonfinite`
+    if some of them leave out elements: 1 where one does, or is not finite itself."""
     columns: dict[str, list[JsonNumber] | list[int]] = {"step": view.steps}
     for name in ("values", "min", "max", "mean", "count", "nonfinite"):
         column: list[JsonNumber] | list[int] | None = getattr(view, name)
         if column is not None:
             columns["value" if name == "values" else name] = column
+    if view.values is not None and view.left_out:
+        left_out = frozenset(view.left_out)
+        told = zip(view.steps, view.values, strict=True)
+        columns["nonfinite"] = [int(step in left_out or isinstance(v, str)) for step, v in told]
     return columns
 
 

@@ -305,6 +305,24 @@ async def test_a_norm_that_leaves_out_all_elements_is_told_as_not_finite(
     assert "left_out" not in whole
 
 
+async def test_a_table_says_too_which_norms_leave_elements_out(api: Api) -> None:
+    run_id = await send_counted(api, 4, 2, total=True)
+
+    path = f"/runs/{run_id}/series"
+    asked = {"stat": "grad_norm", "format": "csv"}
+    broken = await api.call("GET", path, params=asked | {"layer": "last.weight"})
+    whole = await api.call("GET", path, params=asked | {"layer": "first.weight"})
+
+    assert broken.text.split() == [
+        "step,value,nonfinite",
+        "0,1.0,0",
+        "1,1.0,0",
+        "2,0.0,1",
+        "3,0.0,1",
+    ]
+    assert whole.text.split()[0] == "step,value"
+
+
 async def test_norms_of_steps_that_were_all_finite_stay_numbers(api: Api) -> None:
     run_id = await send_counted(api, 400, 300, total=True)
     asked = {"stat": "grad_norm", "points": 10}
