@@ -1,4 +1,4 @@
-"""Makes any text encodable as UTF-8 and storable by the service.
+"""Makes any text encodable as UTF-8 and storable by the service, and any number a JSON one.
 
 A file name with an invalid byte contains a lone surrogate, and may occur in the text of an
 exception. A zero byte cannot be stored by PostgreSQL, so the whole frame or run would be refused.
@@ -10,6 +10,7 @@ import msgspec
 
 from runwatch.commands import Receipt
 from runwatch.frames import Event
+from runwatch.nonfinite import to_json
 
 UNENCODABLE: Final = (ValueError, TypeError, OverflowError)
 """What encoders raise. To be caught, or the sender would never get past the item."""
@@ -21,9 +22,12 @@ def sendable(text: str) -> str:
 
 
 def sendable_document(value: Any) -> Any:
-    """Like `sendable`, for every text in a value of JSON types."""
+    """Like `sendable`, for every text in a value of JSON types. NaN and infinities become "NaN",
+    "+Inf" and "-Inf": an encoder of JSON would make null of them, which is 'not recorded'."""
     if isinstance(value, str):
         return sendable(value)
+    if isinstance(value, float):
+        return to_json(value)
     if isinstance(value, list | tuple):
         return [sendable_document(one) for one in cast("list[object]", value)]
     if isinstance(value, dict):

@@ -9,6 +9,7 @@ from sqlalchemy import bindparam
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.frames import Event
+from runwatch.nonfinite import to_json
 from runwatch.ulids import following, ulid
 from runwatch.vocabulary import RunId
 from runwatch_server.clock import Clock
@@ -67,7 +68,7 @@ class EventLog:
                 "source": source,
                 "kind": event.kind[:64],
                 "at": event.at,
-                "detail": msgspec.json.encode(event.detail).decode(),
+                "detail": _detail_text(event),
             }
             for id_, event in zip(ids, recorded, strict=True)
         ]
@@ -98,6 +99,16 @@ async def list_events(
     if after is not None:
         query = query.where(events.c.id > after)
     return [_event(row) for row in await connection.execute(query)]
+
+
+def _detail_text(event: Event) -> str:
+    """The detail as JSON. A frame brings NaN and infinities as they are; JSON has no such number,
+    and the encoder would write null."""
+    detail = {
+        name: to_json(value) if isinstance(value, float) else value
+        for name, value in event.detail.items()
+    }
+    return msgspec.json.encode(detail).decode()
 
 
 def _event(row: sa.Row[tuple[object, ...]]) -> RecordedEvent:

@@ -1,5 +1,7 @@
 """What the service could not store is sent as a question mark, and the rest as it is."""
 
+import math
+
 from runwatch.commands import CommandState, Receipt
 from runwatch.frames import Event
 from runwatch.vocabulary import CommandId
@@ -19,6 +21,12 @@ def test_every_text_of_a_document_is_made_sendable_and_no_number() -> None:
     found = sendable_document({"a\0": ["\0", 1, None, {"b": (True, "\udc80")}]})
 
     assert found == {"a?": ["?", 1, None, {"b": [True, "?"]}]}
+
+
+def test_a_number_that_json_lacks_is_named_and_not_nulled() -> None:
+    found = sendable_document({"clip": math.inf, "betas": [-math.inf, 0.5], "eps": math.nan})
+
+    assert found == {"clip": "+Inf", "betas": ["-Inf", 0.5], "eps": "NaN"}
 
 
 def test_an_event_keeps_its_step_and_time() -> None:

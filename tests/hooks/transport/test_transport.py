@@ -1,6 +1,7 @@
 """Rows in, frames out, commands back: with the service well, ill, away and back."""
 
 import gc
+import math
 import os
 import shutil
 import socket
@@ -522,14 +523,16 @@ def test_how_a_run_ended_is_written_down_even_if_the_service_hangs(tmp_path: Pat
 def test_a_configuration_of_any_kind_is_told_as_json_can(
     tmp_path: Path, service: StubService
 ) -> None:
-    config: dict[str, object] = {"out": Path("ckpt"), "lr": np.float32(0.5), "betas": (0.9, 0.95)}
+    config: dict[str, object] = {
+        "out": Path("ckpt"), "lr": np.float32(0.5), "betas": (0.9, 0.95), "max_norm": math.inf
+    }  # fmt: skip
     run = msgspec.structs.replace(RUN, config=config)
     transport = Transport(settings(tmp_path, service.url), run, ATTEMPT, rank=0)
     transport.start()
     transport.close("finished")
 
     told = service.runs[RUN.run_id].config
-    assert told == {"out": "ckpt", "lr": 0.5, "betas": [0.9, 0.95]}
+    assert told == {"out": "ckpt", "lr": 0.5, "betas": [0.9, 0.95], "max_norm": "+Inf"}
 
 
 class Wordless:

@@ -1,7 +1,10 @@
-"""The ids of a run's events: whoever reads on from the last one misses none."""
+"""A run's events: whoever reads on from the last one misses none, and each is as it was sent."""
+
+import math
+from dataclasses import replace
 
 import pytest
-from tests.server.harness import Api
+from tests.server.harness import Api, frame
 
 from runwatch.frames import Event
 from runwatch.vocabulary import RunId
@@ -39,3 +42,15 @@ async def test_they_grow_whichever_replica_writes_them_and_however_its_clock_goe
     async with api.services.database.read() as connection:
         rest = await list_events(connection, run_id, after=seen[-1].id)
     assert [event.kind for event in (*seen, *rest)] == ["first", "second", "third", "fourth"]
+
+
+async def test_a_detail_that_is_not_finite_is_told_as_what_it_is(api: Api) -> None:
+    run_id = await api.new_run()
+    sent = replace(
+        frame(1, [1.0]), events=(Event(0, "probe", 1.7e9, {"a": math.nan, "b": math.inf, "c": 2}),)
+    )
+    await api.post(run_id, sent)
+
+    found = await api.json("GET", f"/runs/{run_id}/timeline", params={"kind": "probe"})
+
+    assert found["events"][0]["detail"] == {"a": "NaN", "b": "+Inf", "c": 2}
