@@ -47,6 +47,11 @@ class AlertingCollector(Collector):
         yield _counter(
             "frames_to_evaluators", "Frames handed over to be judged.", health.num_frames
         )
+        yield _counter(
+            "missing_frames",
+            "Frames that had not come half a minute after later ones, and were skipped.",
+            health.num_missing,
+        )
         yield _gauge(
             "absence_tick_age_seconds",
             "Seconds since silence was last judged; keeps growing if that loop is dead.",

@@ -83,8 +83,9 @@ def test_what_the_configuration_says_holds_for_every_attempt() -> None:
     assert [one.rule for one in evaluator.observe(second_attempt([3.0]))] == ["Chance"]
 
 
-def test_events_are_counted_in_the_row_of_their_step() -> None:
-    events = [Event(step, "unwatched", 0.0, {}) for step in (3, 4, 4, 99)]
+@pytest.mark.parametrize(("kind", "series"), [("unwatched", "unwatched"), ("gap", "rows_lost")])
+def test_events_are_counted_in_the_row_of_their_step(kind: str, series: str) -> None:
+    events = [Event(step, kind, 0.0, {}) for step in (3, 4, 4, 99)]
     frame = Frame(
         attempt=1,
         rank=0,
@@ -100,5 +101,5 @@ def test_events_are_counted_in_the_row_of_their_step() -> None:
     )
     rows = Rows.from_frame(frame, None)
 
-    assert rows.metric_names == ("loss", "unwatched")
+    assert rows.metric_names == ("loss", series)
     assert rows.metrics[:, 1].tolist() == [1.0, 2.0, 1.0]

@@ -99,6 +99,7 @@ _COUNTED_EVENTS: Final = {
     "unwatched": "unwatched",
     "unheeded": "unheeded",
     "hook_fault": "hook_faults",
+    "gap": "rows_lost",
 }
 """Kinds of event that rules read, and the names of their counts."""
 

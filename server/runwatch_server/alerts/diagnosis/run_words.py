@@ -14,6 +14,19 @@ def _step(detail: Mapping[str, object], name: str) -> str:
     return count(value) if isinstance(value, int) else str(value)
 
 
+def _words_of_gap(detail: Mapping[str, object]) -> str:
+    """A gap that the service found, that the trainer reports of its rows, or of their layers."""
+    if "lost_rows" in detail:
+        return f"{detail['lost_rows']} rows were lost ({_reason(detail)})"
+    if "rows_without_stats" in detail:
+        return f"{detail['rows_without_stats']} rows came without their layers' numbers"
+    return f"{detail.get('num_frames', 'some')} frames are missing"
+
+
+def _reason(detail: Mapping[str, object]) -> str:
+    return str(detail.get("reason", "for no known reason")).replace("_", " ")
+
+
 _WORDS: Final[Mapping[str, Callable[[Mapping[str, object]], str]]] = {
     "phase": lambda detail: f"{detail.get('phase', 'a phase')} {detail.get('edge', '')}".strip(),
     "rollback": lambda detail: f"rolled back to the state after step {_step(detail, 'to_step')}",
@@ -21,7 +34,7 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, object]], str]]] = {
         f"learning rate scaled by {detail.get('lr_scale')}, before by {detail.get('before')}"
     ),
     "checkpoint": lambda _: "a checkpoint was written",
-    "gap": lambda detail: f"{detail.get('num_frames', 'some')} frames are missing",
+    "gap": _words_of_gap,
     "diagnostic_bundle": lambda detail: (
         f"a diagnostic bundle of step {_step(detail, 'of_step')} "
         + (f"failed: {detail['error']}" if "error" in detail else f"lies in {detail.get('path')}")

@@ -42,6 +42,8 @@ class EvaluatorHealth:
     """Number of failed batches since the start."""
     num_frames: int
     """Number of frames handed over since the start."""
+    num_missing: int
+    """Number of frames that did not come and were skipped, since the start."""
     busy_s: float
     """For how many seconds the longest judgement under way has been running. A process that does
     not move on is replaced after a minute, or after longer if that has happened before."""
@@ -65,6 +67,7 @@ class Evaluators:
         self._last_used: dict[RunId, float] = {}
         self._num_failures = 0
         self._num_frames = 0
+        self._num_missing = 0
         self._is_running = False
 
     def committed(self, frame: CommittedFrame) -> None:
@@ -161,6 +164,7 @@ class Evaluators:
             failing_runs=tuple(self._failing),
             num_failures=self._num_failures,
             num_frames=self._num_frames,
+            num_missing=self._num_missing,
             busy_s=self._context.judging.busy_s,
             is_running=self._is_running,
         )
@@ -168,8 +172,11 @@ class Evaluators:
     def _run(self, run_id: RunId) -> RunEvaluation:
         self._last_used[run_id] = self._context.clock.monotonic()
         if run_id not in self._runs:
-            self._runs[run_id] = RunEvaluation(run_id, self._context)
+            self._runs[run_id] = RunEvaluation(run_id, self._context, self._count_missing)
         return self._runs[run_id]
+
+    def _count_missing(self, num_frames: int) -> None:
+        self._num_missing += num_frames
 
     def _wake(self, run_id: RunId) -> None:
         self._dirty.add(run_id)

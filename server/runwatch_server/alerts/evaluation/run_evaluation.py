@@ -37,9 +37,13 @@ class _BatchOutcome(NamedTuple):
 class RunEvaluation:
     """The streams of one run; `step` must not be called twice at a time."""
 
-    def __init__(self, run_id: RunId, context: AlertingContext) -> None:
+    def __init__(
+        self, run_id: RunId, context: AlertingContext, on_missing: Callable[[int], None]
+    ) -> None:
+        """`on_missing` gets the number of frames that a batch skipped, once that is stored."""
         self.run_id = run_id
         self._context = context
+        self._on_missing = on_missing
         self._consequences = Consequences(run_id, context)
         self._loader = StreamLoader(run_id, context, self._consequences)
         self._streams: dict[StreamKey, Stream] = {}
@@ -182,6 +186,7 @@ class RunEvaluation:
         stream.unsaved_bytes = 0 if is_saved else stream.unsaved_bytes + _num_bytes(frames)
         stream.evaluation, stream.is_stored = after, True
         stream.queue.done(frames[-1].seq)
+        self._on_missing(len(passed_over))
         if outcome is None:  # readers are not woken, or each frame would make them look
             return
         stream.has_begun |= outcome.is_live

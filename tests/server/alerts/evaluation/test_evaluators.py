@@ -112,6 +112,7 @@ def test_a_frame_that_never_comes_is_passed_over_after_half_a_minute(
                 (gap,) = await list_events(connection, RUN, kinds=("gap",))
             assert alert.onset_step == 20
             assert gap.detail == {"first_seq": 2, "num_frames": 1}
+            assert bench.alerting.evaluators.health.num_missing == 1
 
     asyncio.run(scenario())
 
