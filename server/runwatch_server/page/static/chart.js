@@ -2,7 +2,7 @@
 import { h, refill } from "./dom.js";
 import { GROUP } from "./numbers.js";
 import { colourOf, palette } from "./palette.js";
-import { loadPlotly } from "./plotly_loader.js";
+import { MissingLibraryError, loadPlotly } from "./plotly_loader.js";
 import { emptyWords, readoutOf } from "./readout.js";
 import { loadSeries } from "./series.js";
 import { margins, moveByKeys, pointAlong } from "./step_axis.js";
@@ -27,6 +27,8 @@ export class Chart {
   #isInSight = false;
   #isStale = true;
   #isDrawn = false;
+  /** Whether it says that what draws it did not come: any reason to draw it anew may bring it. */
+  #lacksLibrary = false;
   #loaded = [];
   /** The steps that were in view when what is loaded was asked for. */
   #steps = "";
@@ -116,7 +118,7 @@ export class Chart {
       const known = this.#loaded.filter((one) => one.isLimit);
       this.#loaded = [...loaded, ...known];
       this.#steps = steps;
-      this.#say(loaded.some((one) => one.data.steps.length) ? "" : emptyWords(loaded));
+      this.#sayWhatCame();
       await this.#draw();
       const limits = await this.#askLimits(asked.signal);
       if (asked.signal.aborted || !(limits.length || known.length)) return;
@@ -133,6 +135,7 @@ export class Chart {
 
   #fail(error) {
     this.#isStale = true;
+    this.#lacksLibrary = error instanceof MissingLibraryError;
     this.#say(error.message, true);
   }
 
@@ -153,6 +156,12 @@ export class Chart {
       and until then those known before stay. */
   async #askLimits(signal) {
     return this.options.limits?.(this.axis.range, signal) ?? [];
+  }
+
+  #sayWhatCame() {
+    this.#lacksLibrary = false;
+    const measured = this.#loaded.filter((one) => !one.isLimit);
+    this.#say(measured.some((one) => one.data.steps.length) ? "" : emptyWords(measured));
   }
 
   /** Who tried again by keys stays on the button as long as it fails, and then on the plot. */
@@ -191,6 +200,7 @@ export class Chart {
     await plotly.react(this.canvas, traces, this.#layout(colours, [...gaps, ...broken, ...spans, ...lines]), CONFIG);
     this.#isDrawn = true;
     if (!this.isWired) this.#wire();
+    if (this.#lacksLibrary) this.#sayWhatCame();
     this.#read();
     if (steps === this.#steps) this.figure.dataset.drawn = steps;
   }

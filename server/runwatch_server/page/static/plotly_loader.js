@@ -8,6 +8,10 @@
 
 let loaded = null;
 
+export class MissingLibraryError extends Error {
+  message = "The charts' library could not be loaded.";
+}
+
 export function loadPlotly() {
   loaded ??= new Promise((resolve, reject) => {
     const make = document.createElement;
@@ -18,7 +22,7 @@ export function loadPlotly() {
     const script = make.call(document, "script");
     script.src = document.querySelector("meta[name=plotly]").content;
     script.onload = () => { done(); resolve(window.Plotly); };
-    script.onerror = () => { done(); loaded = null; reject(new Error("The charts' library could not be loaded.")); };
+    script.onerror = () => { done(); loaded = null; reject(new MissingLibraryError()); };
     document.head.append(script);
   });
   return loaded;
