@@ -106,9 +106,11 @@ def test_a_rule_is_tried_saved_changed_and_deleted(
 
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("heading", name="LossAbove3")).to_be_visible()
+    page.wait_for_load_state()  # from here on its buttons are listened to
     write(page, RULE.replace("> 3", "> 4"))
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_text("Version 2")).to_be_visible()
+    page.wait_for_load_state()
     page.get_by_text("Version 2").click()
     expect(page.locator(".diff-in")).to_contain_text("loss > 4")
     visitor.shoot("rule-history")

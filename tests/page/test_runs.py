@@ -122,6 +122,7 @@ def test_groups_projects_and_order_choose_what_is_listed(window: OpenWindow) -> 
     expect(page.locator("#fleet td.name a")).to_have_text(["gpt-done"])
     page.locator(".groups").get_by_role("link", name="All", exact=False).first.click()
     expect(page.get_by_role("link", name=LONG)).to_be_visible()  # else it is chosen on the old page
+    page.wait_for_load_state()  # from here on it is heard
     page.get_by_label("Project").select_option("speech")
     page.get_by_label("Order").select_option("name")
     expect(page.locator("#fleet td.name a")).to_have_text(["gpt-done", "gpt-trains"])
@@ -136,6 +137,7 @@ def test_the_runs_of_a_group_are_shown_by_its_name(window: OpenWindow, sender: S
     expect(page).to_have_url(re.compile(r"run_group=lr\+3e-4"))
     expect(page.get_by_label("Group", exact=True)).to_have_value("lr 3e-4")
     expect(page.locator("#fleet td.name > a")).to_have_text(["seed 2", "seed 1"])
+    page.wait_for_load_state()  # from here on it is heard
     page.get_by_label("Group", exact=True).select_option("")
     page.get_by_role("searchbox").fill("gpt")
 
