@@ -1,5 +1,7 @@
 """How long to wait, and what the service's clock says."""
 
+import pytest
+
 from runwatch_hooks.transport.backoff import Backoff
 from runwatch_hooks.transport.clock import ServiceClock
 from runwatch_hooks.transport.pace import Pace
@@ -56,6 +58,15 @@ def test_a_machines_clock_that_is_set_moves_no_order() -> None:
     clock.observe(service_time=1000.0, sent_at=4.0, received_at=6.0)
 
     assert clock.now() == 1003.0
+
+
+@pytest.mark.parametrize("set_by_s", [-86_400.0, 7_200.0])
+def test_a_services_clock_that_is_set_is_followed_at_its_next_reply(set_by_s: float) -> None:
+    clock = ServiceClock(running=lambda: 50.0)
+    clock.observe(service_time=1_000.5, sent_at=0.0, received_at=1.0)
+    clock.observe(service_time=1_015.0 + set_by_s, sent_at=10.0, received_at=20.0)
+
+    assert clock.now() == 1_050.0 + set_by_s
 
 
 def test_rows_of_a_calm_run_travel_in_bundles() -> None:
