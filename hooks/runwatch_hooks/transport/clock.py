@@ -1,4 +1,4 @@
-"""An estimate of the service's clock, from its replies."""
+"""An estimate of the service's clock, from its replies, and how far this machine's is from it."""
 
 import time
 from collections import deque
@@ -11,6 +11,10 @@ _NUM_SAMPLES: Final = 30
 _DRIFT_S: Final = 1.0
 """More than two clocks drift apart in that time, also while one of them is being corrected: at 500
 parts in a million, as fast as NTP slews, it is 0.15 s."""
+
+_ERROR_S: Final = 5.0
+"""A machine whose clock is set over the network is some milliseconds off, and a second or two if it
+is set by hand. `runwatch doctor` mentions three."""
 
 
 def running_s() -> float:
@@ -42,6 +46,8 @@ class ServiceClock:
     _samples: deque[_Sample] = field(default_factory=lambda: deque(maxlen=_NUM_SAMPLES))
     _ahead_s: float | None = None
     """How far the service's clock is ahead of the running one."""
+    _told_s: float = 0.0
+    """The error of this machine's clock that was reported last."""
 
     def observe(self, *, service_time: float, sent_at: float, received_at: float) -> None:
         """A reply contained `service_time`; the other times are of the running clock. The reply
@@ -56,3 +62,17 @@ class ServiceClock:
 
     def now(self) -> float:
         return self.wall() if self._ahead_s is None else self.running() + self._ahead_s
+
+    def take_error(self) -> float | None:
+        """How many seconds this machine's wall clock is ahead of the service's (negative: behind),
+        if that is worth a report: 5 s or more, surely, and 5 s away from what was reported."""
+        if not self._samples:
+            return None
+        error_s = self.wall() - self.now()
+        unsure_s = min(self._samples).round_trip_s / 2
+        if abs(error_s) < _ERROR_S:
+            self._told_s = 0.0
+        if min(abs(error_s), abs(error_s - self._told_s)) < _ERROR_S + unsure_s:
+            return None
+        self._told_s = error_s
+        return error_s

@@ -131,6 +131,8 @@ class Link:
         self._clock.observe(
             service_time=reply.server_time, sent_at=sent_at, received_at=received_at
         )
+        if (ahead_s := self._clock.take_error()) is not None:
+            self._recorder.tell_clock(ahead_s, progress.next_step)
         self.offer(reply.commands)
 
 

@@ -56,6 +56,8 @@ class Recorder:
         self._num_damaged_bytes = 0
         self._told_invalid = False
         self._has_said_what_is_left = False
+        self._notes: list[Event] = []
+        """Events of the sender's own, for the next frame with rows: rules read events by rows."""
         self._is_open = False
         self._on_disk = False
         self.ledger = LossLedger()
@@ -88,10 +90,10 @@ class Recorder:
         taken = self._queue.take()
         for loss in taken.losses:
             self.ledger.add(loss)
-        if taken.items or is_last:
-            items = [*self.ledger.take_events(now), *taken.items]
-            for draft in drafts_of(items, max_frame_bytes):
-                self._keep(draft)
+        has_rows = any(not isinstance(item, Event) for item in taken.items)
+        told = self._take_told(now) if has_rows or is_last else []
+        for draft in drafts_of([*told, *taken.items], max_frame_bytes):
+            self._keep(draft)
         self._write_meta()
         if self._on_disk:
             self._write_receipts()
@@ -129,7 +131,18 @@ class Recorder:
         """Report what is not watched from this record on, in the next frame."""
         for notice in notices:
             step = split_frame(record.payload)[0].first_step
-            self._queue.put(Event(step, "unwatched", time.time(), {"what": notice}))
+            self._notes.append(Event(step, "unwatched", time.time(), {"what": notice}))
+
+    def tell_clock(self, ahead_s: float, step: int) -> None:
+        """Report, and log as a warning, that this machine's clock differs from the service's."""
+        way = "ahead of" if ahead_s > 0 else "behind"
+        log.warning(
+            "this machine's clock is %.0f s %s the service's: times of the run are wrong by as "
+            "much, or those of all others are",
+            abs(ahead_s),
+            way,
+        )
+        self._notes.append(Event(step, "clock", time.time(), {"ahead_s": round(ahead_s, 1)}))
 
     def write_splits(self, splits: Splits) -> None:
         try:
@@ -176,6 +189,11 @@ class Recorder:
         except OSError as error:
             log.warning("spool: not removed: %s", error)
         self._folder.close()
+
+    def _take_told(self, now: float) -> list[Event]:
+        """Reports of losses and the sender's own events, each once."""
+        notes, self._notes = self._notes, []
+        return [*self.ledger.take_events(now), *notes]
 
     def _keep(self, draft: Draft) -> None:
         if draft.layout is not None:

@@ -69,6 +69,39 @@ def test_a_services_clock_that_is_set_is_followed_at_its_next_reply(set_by_s: fl
     assert clock.now() == 1_050.0 + set_by_s
 
 
+def clock_that_is(*ahead_s: float, round_trip_s: float = 0.0) -> ServiceClock:
+    """The clock of a machine that is so far ahead of the service, each time it is asked."""
+    walls = iter(1000.0 + one for one in ahead_s)
+    clock = ServiceClock(wall=lambda: next(walls), running=lambda: 50.0)
+    middle = 1000.0 - round_trip_s / 2
+    clock.observe(service_time=middle, sent_at=50.0 - round_trip_s, received_at=50.0)
+    return clock
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "round_trip_s", "told_s"),
+    [(4.0, 0.0, None), (6.0, 0.0, 6.0), (-90.0, 0.0, -90.0), (6.0, 4.0, None), (9.0, 4.0, 9.0)],
+)
+def test_a_machines_clock_that_is_surely_off_is_told(
+    ahead_s: float, round_trip_s: float, told_s: float | None
+) -> None:
+    found = clock_that_is(ahead_s, round_trip_s=round_trip_s).take_error()
+
+    assert found == (None if told_s is None else pytest.approx(told_s))
+
+
+def test_a_clock_that_is_off_is_told_once_and_again_when_it_is_set() -> None:
+    clock = clock_that_is(60.0, 60.0, 62.0, 70.0, 0.0, 60.0)
+
+    told = [clock.take_error() for _ in range(6)]
+
+    assert told == [60.0, None, None, 70.0, None, 60.0]
+
+
+def test_before_the_first_reply_no_clock_is_off() -> None:
+    assert ServiceClock(wall=lambda: 1e9, running=lambda: 0.0).take_error() is None
+
+
 def test_rows_of_a_calm_run_travel_in_bundles() -> None:
     pace = Pace(close_s=0.2, calm_s=1.0, now=100.0)
 

@@ -381,6 +381,24 @@ def test_rows_that_end_with_the_process_are_counted_in_the_log(
     assert "30 rows are lost (30 in all)" in caplog.text
 
 
+def test_a_machine_with_another_clock_is_told_beside_a_row(
+    tmp_path: Path, service: StubService, caplog: pytest.LogCaptureFixture
+) -> None:
+    service.clock_offset_s = -1000.0
+    transport = started(tmp_path, service.url)
+    until(lambda: "clock" in caplog.text)
+    transport.put_event(event())
+    until(lambda: bool(service.frames))
+    train(transport, 3)
+    transport.close("finished")
+
+    (frame,) = (one for one in service.frames.values() if "clock" in [e.kind for e in one.events])
+    (told,) = (event for event in frame.events if event.kind == "clock")
+    assert frame.num_steps > 0
+    assert told.detail["ahead_s"] == pytest.approx(1000.0, abs=2.0)
+    assert "1000 s ahead of the service's" in caplog.text
+
+
 def test_losses_are_told_in_the_next_frame(tmp_path: Path, service: StubService) -> None:
     transport = Transport(settings(tmp_path, service.url, queue_bytes=2**16), RUN, ATTEMPT, 0)
     train(transport, 1000)

@@ -79,6 +79,7 @@ METRIC_TEXTS: Final[Mapping[str, str]] = {
     "unheeded": "Commands (a stop, a rollback) that the training loop did not follow.",
     "hook_faults": "Faults of the hook itself, which do not affect the training.",
     "rows_lost": "How often rows, or layers' numbers in them, were lost on the way to the service.",
+    "clock_off": "How often the rank's clock was found 5 s or more off the service's.",
     # Of each rank beside rank 0.
     "local_grad_norm": "Norm over the gradients on this rank.",
     "local_nonfinite": "How many elements of this rank's gradients are NaN or infinite.",

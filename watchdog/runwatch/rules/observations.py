@@ -100,6 +100,7 @@ _COUNTED_EVENTS: Final = {
     "unheeded": "unheeded",
     "hook_fault": "hook_faults",
     "gap": "rows_lost",
+    "clock": "clock_off",
 }
 """Kinds of event that rules read, and the names of their counts."""
 
