@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 from tests.end_to_end.real_service import RealService
-from tests.end_to_end.trainer import Trainer, watched_by
+from tests.end_to_end.trainer import ENDLESS, Trainer, watched_by
 from tests.waiting import LONGEST_S, until
 
 pytestmark = pytest.mark.slow
-
-ENDLESS = 1_000_000
 
 
 class Shell:

@@ -14,6 +14,9 @@ from tests.waiting import LONGEST_S, until
 from runwatch.ulids import ulid
 from runwatch.vocabulary import RunId
 
+ENDLESS: Final = 1_000_000
+"""Steps of a training that is to be told something: one with an end may come to it before."""
+
 _PROGRAM: Final = Path(__file__).parents[2] / "examples" / "plain_loop.py"
 
 
@@ -82,10 +85,11 @@ def bring_in(spool: Path, environment: Mapping[str, str]) -> None:
         subprocess.run(sync, env=environment, check=True)
 
 
-def unwatched(folder: Path, *options: str, steps: int = 200) -> list[tuple[int, str]]:
-    """The steps and losses of the program with the hook switched off."""
-    job = Trainer(folder, *options, environment={"RUNWATCH_DISABLED": "1"}, steps=steps)
-    return job.finish()
+def unwatched(folder: Path, *, num_steps: int) -> list[tuple[int, str]]:
+    """The first steps and losses of an endless training with the hook switched off."""
+    with Trainer(folder, environment={"RUNWATCH_DISABLED": "1"}, steps=ENDLESS) as job:
+        job.wait_for_steps(num_steps)
+        return job.trained()[:num_steps]
 
 
 def watched_by(service: RealService, *, number: int, policy: str = "observe") -> dict[str, str]:
