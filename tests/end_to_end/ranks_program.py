@@ -3,12 +3,15 @@
     torchrun --nproc-per-node 4 tests/end_to_end/ranks_program.py --out FOLDER --fault-at 100
 
 Each rank draws its own batches and its own dropout. The fault is a batch of NaN on one rank,
-once: the second time round it is not there.
+once: the second time round it is not there. With `--slow-from STEP` each step from there on lasts
+a twentieth of a second longer until the first command has shown, so that one that is slow to come
+still finds the job at its work.
 """
 
 import argparse
 import hashlib
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,6 +24,7 @@ from runwatch_hooks import attach
 
 WIDTH = 32
 FAULTY_RANK = 2
+PAUSE_S = 0.05
 
 
 def main() -> None:
@@ -40,6 +44,7 @@ def main() -> None:
     torch.manual_seed(100 + rank)  # each rank drops out what it likes
     faults = {arguments.fault_at}
     trained: list[dict[str, object]] = []
+    is_told = False
 
     def batch(step: int) -> tuple[Tensor, Tensor]:
         generator = torch.Generator().manual_seed(step * 1000 + rank)
@@ -69,6 +74,9 @@ def main() -> None:
             optimizer.step()
             scheduler.step()
             report = watch.step(loss.detach())
+            is_told |= report.rolled_back_to is not None or report.lr_scale != 1.0
+            if step >= arguments.slow_from and not is_told:
+                time.sleep(PAUSE_S)
             trained.append(
                 {
                     "step": step,
@@ -101,6 +109,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="a folder that is there")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--fault-at", type=int, default=-1)
+    parser.add_argument("--slow-from", type=int, default=10**9, metavar="STEP")
     parser.add_argument("--checkpoints", action="store_true")
     return parser.parse_args()
 

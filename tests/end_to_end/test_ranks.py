@@ -37,7 +37,8 @@ def test_a_bad_batch_of_one_rank_is_undone_on_all_at_one_step(
 ) -> None:
     service.start()
     environment = watched_by(service, number=1, policy="auto")
-    options = ("--steps", str(STEPS), "--fault-at", str(FAULT_STEP))
+    faulty = ("--fault-at", str(FAULT_STEP), "--slow-from", str(FAULT_STEP))
+    options = ("--steps", str(STEPS), *faulty)
     jobs.append(RanksJob(tmp_path / "job", *options, environment=environment))
 
     told = jobs[0].finish()
@@ -64,7 +65,8 @@ def test_a_job_obeys_by_hand_and_resumes_on_all_ranks_as_if_never_stopped(
     service.start()
     environment = watched_by(service, number=1)
     run_id = environment["RUNWATCH_RUN_ID"]
-    job = RanksJob(tmp_path / "job", "--steps", "100000", "--checkpoints", environment=environment)
+    endless = ("--steps", "100000", "--slow-from", "20", "--checkpoints")
+    job = RanksJob(tmp_path / "job", *endless, environment=environment)
     jobs.append(job)
     until(lambda: job.num_trained() > 20)
 
