@@ -14,6 +14,9 @@ from runwatch_hooks.agreement import Patience
 
 pytestmark = pytest.mark.heavy
 
+FAR_AHEAD = 300
+"""Steps: the slower rank would have to train for six seconds while the other stands still."""
+
 
 class Rank(Process):
     """One that trains."""
@@ -123,10 +126,13 @@ def test_a_rank_that_is_there_before_the_decision_neither_acts_nor_runs_on(ranks
 def test_when_the_leader_dies_the_others_call_it_off_and_go_on(
     ranks: Ranks, dies: Death, patience: Patience
 ) -> None:
+    """The agreed step is that of a rank far ahead, else the leader might stand there already."""
     members = ranks.start(
-        Job(orders={20: "c1"}, dies=dies, patience=LONG),
+        Job(dies=dies, step_s=0.02, patience=LONG),
         *[Job(rank=rank, patience=patience) for rank in (1, 2, 3)],
     )
+    until(lambda: members[1].next_step() > members[0].next_step() + FAR_AHEAD)
+    members[0].line.send("order")
     members[0].wait_for_death()
 
     saw = [member.see() for member in members[1:]]
