@@ -11,6 +11,7 @@ from threading import Event
 import pytest
 from tests.server.alerts.bench import HandClock
 from tests.server.alerts.judging.test_judging import committed
+from tests.waiting import until_so
 
 from runwatch.rules import Rows, Transition
 from runwatch.vocabulary import RunId
@@ -79,23 +80,27 @@ async def test_what_was_sent_after_the_fact_waits_for_what_trains_now(
 
 
 async def test_a_quiet_run_goes_before_all_that_have_had_more(thread: JudgingThread) -> None:
+    """Each flood has had a turn when the thread stands still, and asks for the next."""
     turns: list[str] = []
-    gate = Event()
-    gate.set()
+    is_open, may_go_on = Event(), Event()
     floods = [
-        ThreadJudge(thread, RunId(f"flood {index}"), NotedJudge("flood", turns, gate))
+        ThreadJudge(thread, RunId(f"flood {index}"), NotedJudge("flood", turns, is_open))
         for index in range(20)
     ]
-    quiet = ThreadJudge(thread, RunId("quiet"), NotedJudge("quiet", turns, gate))
-    works = asyncio.gather(*(judge.observe(DEAR) for judge in floods))
-    while len(turns) < 20:
-        await asyncio.sleep(0)
-    num_before = len(turns)
-    await quiet.observe([committed(1, [3.0])])
-    num_between = turns.index("quiet") - num_before
-    await works
+    held = ThreadJudge(thread, RunId("held"), NotedJudge("held", turns, may_go_on))
+    quiet = ThreadJudge(thread, RunId("quiet"), NotedJudge("quiet", turns, is_open))
+    works = asyncio.gather(
+        *(judge.observe(DEAR) for judge in floods), held.observe([committed(1, [3.0])])
+    )
+    await asyncio.sleep(0)  # all have asked for the thread
+    is_open.set()
+    await until_so(lambda: "held" in turns)
+    asked = asyncio.ensure_future(quiet.observe([committed(1, [3.0])]))
+    await asyncio.sleep(0)  # it has asked for the thread
+    may_go_on.set()
+    await asyncio.gather(works, asked)
 
-    assert num_between <= 2
+    assert turns[:22] == ["flood"] * 20 + ["held", "quiet"]
 
 
 async def test_what_can_wait_gets_a_turn_though_others_never_rest() -> None:
