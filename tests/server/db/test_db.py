@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.ext.asyncio import AsyncConnection
+from tests.waiting import LONGEST_S
 
 from runwatch_server.db import Database, SqliteStore
 from runwatch_server.db.direct_sqlite import DirectConnection, SuspendedError
@@ -220,7 +221,7 @@ async def test_a_query_that_is_cancelled_runs_to_its_end_before_its_connection_i
 
     def dawdle() -> None:
         began.set()
-        may_end.wait(10)
+        may_end.wait(LONGEST_S)
 
     async def read_slowly() -> None:
         async with database.read() as connection:
@@ -230,7 +231,7 @@ async def test_a_query_that_is_cancelled_runs_to_its_end_before_its_connection_i
     async with Database(SqliteStore(tmp_path)) as database:
         await opened(database)
         reading = asyncio.create_task(read_slowly())
-        await asyncio.to_thread(began.wait, 10)
+        assert await asyncio.to_thread(began.wait, LONGEST_S)
         reading.cancel()
 
         done, _ = await asyncio.wait([reading], timeout=0.05)

@@ -161,11 +161,18 @@ async def test_connections_that_the_server_cut_are_replaced(
 class StandsStillOnce:
     """A work whose process is stopped, in its first try alone."""
 
-    def __init__(self, *, goes_on: bool, is_prepared: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        goes_on: bool,
+        is_prepared: bool = False,
+        on_still: Callable[[], None] = lambda: None,
+    ) -> None:
         """It stands still after a statement, or with `is_prepared` before one that the driver has
         prepared. `goes_on`: whether another statement comes before the COMMIT."""
         self._goes_on = goes_on
         self._is_prepared = is_prepared
+        self._on_still = on_still
         self.num_tries = 0
 
     async def work(self, connection: AsyncConnection) -> int:
@@ -183,6 +190,7 @@ class StandsStillOnce:
             driver = (await connection.get_raw_connection()).driver_connection
             assert driver is not None
             await driver.prepare("SELECT 1 + $1::int")
+        self._on_still()
         time.sleep(1.0)
 
 
@@ -201,8 +209,14 @@ async def test_a_transaction_that_stands_still_in_the_midst_of_a_statement_is_ru
     replicas: tuple[Database, Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a statement that is prepared and not run yet PostgreSQL does not say that it is idle."""
+    usual = postgresql_engine._LONGEST_WRITE
     monkeypatch.setattr(postgresql_engine, "_LONGEST_WRITE", "SET transaction_timeout = '0.5s'")
-    stopped = StandsStillOnce(goes_on=True, is_prepared=True)
+    # The next try, on a connection of its own, may take as long as the machine does.
+    stopped = StandsStillOnce(
+        goes_on=True,
+        is_prepared=True,
+        on_still=lambda: monkeypatch.setattr(postgresql_engine, "_LONGEST_WRITE", usual),
+    )
 
     async with replicas[0].read() as connection:
         version = await connection.scalar(sa.text("SHOW server_version_num"))
