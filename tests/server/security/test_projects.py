@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 from fastapi.routing import APIRoute, iter_route_contexts
-from tests.server.harness import LAYOUT, Api, frame, new_id, serve
+from tests.server.harness import LAYOUT, Api, HandClock, frame, new_id, serve
 from tests.waiting import until_so
 
 pytestmark = pytest.mark.anyio
@@ -204,8 +204,9 @@ class Neighbours:
 
 
 @pytest.fixture
-async def neighbours(tmp_path: Path) -> AsyncIterator[Neighbours]:
-    async with serve(tmp_path) as api:
+async def neighbours(tmp_path: Path, hand_clock: HandClock) -> AsyncIterator[Neighbours]:
+    """Their clock stands still: however long a test takes, the run is not lost meanwhile."""
+    async with serve(tmp_path, clock=hand_clock) as api:
         run_id = new_id()
         opened = {"run_id": run_id, "name": MARK, "project": MARK}
         await api.json("POST", "/runs", json=opened)

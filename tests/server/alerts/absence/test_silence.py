@@ -4,11 +4,13 @@ import asyncio
 import sys
 from collections.abc import Coroutine, Generator, Mapping
 from contextlib import contextmanager
+from threading import Event as ThreadEvent
 
 import pytest
 from sqlalchemy import Engine, event
+from sqlalchemy.ext.asyncio import AsyncConnection
 from tests.server.alerts.bench import ADMIN, RUN, Bench, StartService, healthy
-from tests.waiting import until_so
+from tests.waiting import LONGEST_S, until_so
 
 from runwatch.alerts import AlertState
 from runwatch.frames import Event
@@ -139,14 +141,21 @@ def test_each_run_that_lies_lost_costs_the_same_however_many_do(
 
 def test_runs_that_fall_silent_at_once_are_written_together(start_service: StartService) -> None:
     """Ten thousand transactions, one after another, take minutes."""
+    may_write = ThreadEvent()
+
+    async def hold(_: AsyncConnection) -> None:
+        may_write.wait(LONGEST_S)
 
     async def scenario() -> None:
         async with start_service() as bench:
             await lose(bench, 150)
+            held = asyncio.create_task(bench.database.write(hold))
             round_ = asyncio.create_task(bench.alerting.ticker.tick())
-            await until_so(lambda: bench.database.num_waiting >= 8 or round_.done())
-            assert not round_.done()
-            await round_
+            try:
+                await until_so(lambda: bench.database.num_waiting >= 8)
+            finally:
+                may_write.set()
+            await asyncio.gather(held, round_)
 
     asyncio.run(scenario())
 
