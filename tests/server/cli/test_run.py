@@ -11,10 +11,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
-from tests.waiting import until
+from tests.waiting import LONGEST_S, until
 
 from runwatch.ulids import ulid
 
@@ -50,13 +51,13 @@ urllib.request.urlopen(urllib.request.Request(path, body, headers)).read()
 """
 )
 COUNTS_SIGNALS = """
-import signal, sys
+import signal, sys, time
 got = []
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, lambda number, _: got.append(number))
 print("ready", flush=True)
 while not got:
-    signal.pause()
+    time.sleep(0.01)  # signal.pause() would sleep through one that came just before it
 print(*got)
 sys.exit(9)
 """
@@ -78,7 +79,7 @@ def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
 def run(folder: Path, *arguments: str) -> tuple[int, str, str]:
     """Exit code, standard output and standard error."""
     process = start(folder, *arguments)
-    out, said = process.communicate(timeout=300)
+    out, said = process.communicate(timeout=LONGEST_S)
     return process.returncode, out, said
 
 
@@ -86,6 +87,11 @@ def kept_service(folder: Path) -> tuple[str, int, dict[str, str]]:
     """Address, process and the administrator's header of a service that was left running."""
     record = json.loads((folder / "runwatch-data" / "run.json").read_text())
     return record["url"], record["pid"], {"Authorization": f"Bearer {record['admin_key']}"}
+
+
+def ask(url: str, headers: dict[str, str]) -> Any:
+    """The service's answer, however long it takes."""
+    return httpx.get(url, headers=headers, timeout=LONGEST_S).json()
 
 
 def ends(pid: int) -> bool:
@@ -130,7 +136,7 @@ def test_the_next_job_uses_the_service_that_was_kept_and_ends_it(tmp_path: Path)
     url, pid, headers = kept_service(tmp_path)
     assert f"look at it again:  {url} " in said
     assert f"kill {pid} " in said
-    shown = httpx.get(f"{url}/api/v1/runs/{out.strip()}", headers=headers).json()
+    shown = ask(f"{url}/api/v1/runs/{out.strip()}", headers)
     assert (shown["name"], shown["project"]) == ("mine", "speech")
 
     code, again, said = run(tmp_path, "--resume", out.strip(), "--", sys.executable, "-c", ASKS)
@@ -150,7 +156,7 @@ def test_a_signal_reaches_the_job_once_and_its_code_comes_back(
     assert process.stdout.readline() == "ready\n"
 
     process.send_signal(number)
-    out, said = process.communicate(timeout=300)
+    out, said = process.communicate(timeout=LONGEST_S)
 
     assert process.returncode == 9, said
     assert out == f"{int(number)}\n"
@@ -182,9 +188,9 @@ def test_of_a_job_that_could_not_say_how_it_ends_its_parent_does(
     assert (code == 0) == (reason is None)
     url, pid, headers = kept_service(tmp_path)
     try:
-        shown = httpx.get(f"{url}/api/v1/runs/{out.strip()}", headers=headers).json()
+        shown = ask(f"{url}/api/v1/runs/{out.strip()}", headers)
         path = f"{url}/api/v1/runs/{out.strip()}/attempts"
-        (attempt,) = httpx.get(path, headers=headers).json()["attempts"]
+        (attempt,) = ask(path, headers)["attempts"]
     finally:
         os.kill(pid, signal.SIGTERM)
     assert ends(pid)
@@ -205,7 +211,7 @@ def test_an_attempt_that_is_older_than_the_job_is_not_ended_by_it(tmp_path: Path
     url, pid, headers = kept_service(tmp_path)
     try:
         path = f"{url}/api/v1/runs/{out.strip()}/attempts"
-        (attempt,) = httpx.get(path, headers=headers).json()["attempts"]
+        (attempt,) = ask(path, headers)["attempts"]
     finally:
         os.kill(pid, signal.SIGTERM)
     assert ends(pid)
@@ -228,7 +234,7 @@ def wait_for_step(folder: Path, run_id: str, step: int) -> None:
     def is_held() -> bool:
         try:
             url, _, headers = kept_service(folder)
-            shown = httpx.get(f"{url}/api/v1/runs/{run_id}", headers=headers).json()
+            shown = ask(f"{url}/api/v1/runs/{run_id}", headers)
         except (OSError, httpx.HTTPError):
             return False
         return bool((shown.get("last_step") or 0) >= step)
@@ -247,7 +253,7 @@ def test_torchrun_is_interrupted_and_goes_on_as_the_next_attempt(tmp_path: Path)
         wait_for_step(tmp_path, run_id, 5)
     finally:
         first.send_signal(signal.SIGINT)
-        _, said = first.communicate(timeout=300)
+        _, said = first.communicate(timeout=LONGEST_S)
     assert first.returncode != 0, said
     code, _, said = run(tmp_path, "--keep", "--resume", run_id, "--", *job, "20")
 
@@ -255,7 +261,7 @@ def test_torchrun_is_interrupted_and_goes_on_as_the_next_attempt(tmp_path: Path)
     url, pid, headers = kept_service(tmp_path)
     try:
         path = f"{url}/api/v1/runs/{run_id}/attempts"
-        attempts = httpx.get(path, headers=headers).json()["attempts"]
+        attempts = ask(path, headers)["attempts"]
         assert [attempt["attempt"] for attempt in attempts] == [1, 2]
         assert attempts[0]["last_step"] >= 5
         assert attempts[1]["status"] == "finished"
