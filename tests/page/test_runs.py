@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 from tests.end_to_end.real_service import RealService
 from tests.page.conftest import OpenWindow
+from tests.page.line import Line
 from tests.page.seeding import Sender, Stream, curve, send_nan
 from tests.page.visitor import PHONE
 
@@ -16,6 +17,8 @@ pytestmark = pytest.mark.heavy
 HOSTILE = "<script>alert(1)</script>"
 RIGHT_TO_LEFT = "تشغيل \u202etxt.exe"
 READ_AS_WRITTEN = "تشغيل [U+202E]txt.exe"
+LIST = re.compile(r"/$")
+"""The address of the list of all runs."""
 LONG = "a-very-long-name-" * 14
 
 
@@ -101,15 +104,15 @@ def test_a_list_that_comes_late_is_not_put_over_a_newer_one(
     visitor = window()
     page = visitor.open("/")
     expect(page.locator("#live")).to_have_text("Live")
-    held: list[Route] = []
-    with page.expect_request(re.compile(r"/$")):  # before it is held: one that is, is the last
-        page.route(re.compile(r"/$"), lambda route: held.append(route))
-        sender.open("stirs the list")
+    line = Line(page)
+    line.hold(LIST)
+    sender.open("stirs the list")
+    line.wait()
     page.get_by_role("searchbox").fill("gpt ada")
     expect(page.locator("#fleet td.name a")).to_have_text(["gpt-trains"])
 
-    with page.expect_response(re.compile(r"/$")):
-        held[0].continue_()
+    with page.expect_response(LIST):
+        line.mend(LIST)
     visitor.let_it_draw()
 
     expect(page.locator("#fleet td.name a")).to_have_text(["gpt-trains"])
