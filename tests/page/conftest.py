@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 from tests.end_to_end.real_service import NOBODY_IS_MISSED, RealService
 from tests.page.visitor import DESKTOP, Theme, Visitor
+from tests.waiting import LONGEST_S
 
 OpenWindow = Callable[..., Visitor]
 
@@ -29,7 +30,9 @@ def browser() -> Iterator[Browser]:
     if path is None:
         pytest.skip("Chromium is not installed")
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=Path(path), args=["--no-sandbox"])
+        opened = playwright.chromium.launch(
+            executable_path=Path(path), args=["--no-sandbox"], timeout=1000 * LONGEST_S
+        )
         yield opened
         opened.close()
 
