@@ -96,10 +96,12 @@ class Bench:
         seq: int | None = None,
         late: bool = False,
         nonfinite: Sequence[float] = (0.0, 0.0),
+        totals: Sequence[float] | None = None,
         rank: int = 0,
         events: Sequence[Event] = (),
     ) -> None:
-        """Take in one frame of losses; of another rank than 0, one without layers."""
+        """Take in one frame of losses, and of how many elements of the gradients were not finite;
+        of another rank than 0, one without layers."""
         held = self.seqs.get((attempt, rank), 0)
         seq = held + 1 if seq is None else seq
         self.seqs[attempt, rank] = max(seq, held)
@@ -111,9 +113,9 @@ class Bench:
             segment=segment,
             first_step=first_step,
             times=np.arange(first_step, first_step + num, dtype=np.float64),
-            metric_names=("loss",),
+            metric_names=("loss",) if totals is None else ("loss", "nonfinite"),
             events=tuple(events),
-            metrics=np.asarray(losses, np.float64).reshape(num, 1),
+            metrics=np.column_stack([losses] if totals is None else [losses, totals]),
             layout_hash="" if rank else LAYOUT.hash,
             stats=np.empty((num, 0), np.float32)
             if rank

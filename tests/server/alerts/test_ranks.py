@@ -135,7 +135,8 @@ def test_an_alert_of_steps_that_were_gone_back_over_explains_none(
             await start_ranks(bench, 2)
             for rank in (1, 0):
                 await bench.send([*healthy(90), math.nan, *healthy(40)], first_step=10, rank=rank)
-                await bench.settle()
+                await bench.pause_of_evaluators()
+            await bench.settle()
             assert await told_of(bench) == {(1, RESOLVED)}
 
             await bench.send([*healthy(60), math.nan], first_step=50, segment=1, rank=0)

@@ -63,7 +63,7 @@ class Evaluators:
         self._tasks: dict[RunId, asyncio.Task[None]] = {}
         self._dirty: set[RunId] = set()
         self._failing: dict[RunId, asyncio.TimerHandle] = {}
-        self._gaps: dict[RunId, asyncio.TimerHandle] = {}
+        self._waits: dict[RunId, asyncio.TimerHandle] = {}
         self._last_used: dict[RunId, float] = {}
         self._num_failures = 0
         self._num_frames = 0
@@ -98,7 +98,7 @@ class Evaluators:
         """Finish the batches under way and save the evaluators' state, as far as that is possible
         in time. What is not written is judged again after the next start."""
         self._is_running = False
-        for timer in (*self._failing.values(), *self._gaps.values()):
+        for timer in (*self._failing.values(), *self._waits.values()):
             timer.cancel()
         try:
             async with asyncio.timeout(_STOP_S):
@@ -211,20 +211,23 @@ class Evaluators:
             self._dirty.discard(run.run_id)
             while self._judges(run) and await run.step():
                 pass
-        self._wait_for_gap(run.run_id, run)
+        self._come_back(run.run_id, run)
 
     def _judges(self, run: RunEvaluation) -> bool:
         """Whether this evaluation is still the one that judges the run."""
         return self._is_running and self._runs.get(run.run_id) is run
 
-    def _wait_for_gap(self, run_id: RunId, run: RunEvaluation) -> None:
-        left_s = run.gap_left_s
-        if left_s is not None and run_id not in self._gaps:
+    def _come_back(self, run_id: RunId, run: RunEvaluation) -> None:
+        """Judge the run again once it need not wait any longer for frames that have not come."""
+        left_s = run.wait_left_s
+        if left_s is not None:
+            if run_id in self._waits:  # for something that takes longer, it may be
+                self._waits[run_id].cancel()
             loop = asyncio.get_running_loop()
-            self._gaps[run_id] = loop.call_later(max(left_s, 0.01), self._pass_gap, run_id)
+            self._waits[run_id] = loop.call_later(max(left_s, 0.01), self._end_wait, run_id)
 
-    def _pass_gap(self, run_id: RunId) -> None:
-        self._gaps.pop(run_id, None)
+    def _end_wait(self, run_id: RunId) -> None:
+        self._waits.pop(run_id, None)
         if run_id in self._runs:
             self._wake(run_id)
 

@@ -12,7 +12,8 @@ from runwatch_server.alerts import queries
 from runwatch_server.alerts.context import AlertingContext
 from runwatch_server.alerts.evaluation import progress_queries
 from runwatch_server.alerts.evaluation.consequences import Consequences, StreamMovedError
-from runwatch_server.alerts.evaluation.stream import FrameQueue, Stream, StreamKey
+from runwatch_server.alerts.evaluation.onset_order import START, Place, sound_until
+from runwatch_server.alerts.evaluation.stream import MAX_HELD, FrameQueue, Stream, StreamKey
 from runwatch_server.alerts.evaluation.stream_loading import BATCH_FRAMES, StreamLoader
 from runwatch_server.alerts.judging import JudgeLostError
 from runwatch_server.alerts.recording.transitions import News
@@ -63,10 +64,10 @@ class RunEvaluation:
         return sum(queue.num_waiting for queue in (*queues, *self._arrived.values()))
 
     @property
-    def gap_left_s(self) -> float | None:
-        """Seconds until a missing frame is skipped; None if none is awaited."""
+    def wait_left_s(self) -> float | None:
+        """Seconds until frames that wait for others are judged without them; None if none do."""
         now = self._context.clock.monotonic()
-        left_s = [stream.gap_left_s(now) for stream in self._streams.values()]
+        left_s = [stream.wait_left_s(now) for stream in self._streams.values()]
         return min((one for one in left_s if one is not None), default=None)
 
     def put(self, frame: CommittedFrame) -> None:
@@ -80,11 +81,27 @@ class RunEvaluation:
     async def step(self) -> bool:
         """Judge one batch of frames; returns whether there was one."""
         keys = self._streams.keys() | self._arrived.keys()
-        for key in sorted(keys, key=lambda key: (key.attempt, key.rank)):
+        for key in sorted(keys, key=self._turn):
             stream = await self._loaded(key)
             if stream.queue.is_behind and await self._advance(stream):
                 return True
         return False
+
+    def _turn(self, key: StreamKey) -> tuple[int, bool, int]:
+        """Sorts streams: rank 0 before the others, except for one that has waited until rank 0 had
+        come as far: the rank whose loss broke is judged before those whose gradients it broke."""
+        stream = self._streams.get(key)
+        held = None if stream is None else stream.held
+        now = self._context.clock.monotonic()
+        is_next = held is not None and held.has_turn(self._sound_until(key.attempt), now)
+        return key.attempt, not is_next, key.rank
+
+    def _sound_until(self, attempt: int) -> Place:
+        """How far rank 0 is known, before anything broke that is not judged yet."""
+        first = self._streams.get(StreamKey(attempt, 0))
+        if first is None:
+            return START
+        return sound_until(first.judged_until, first.queue.take(MAX_HELD))
 
     async def _loaded(self, key: StreamKey) -> Stream:
         """The stream, loaded when its turn comes, because it needs to know how the attempt before
@@ -115,7 +132,10 @@ class RunEvaluation:
         if not frames:
             await self._or_lose(stream, newest_seq, self._pass_removed(stream, newest_seq))
             return False
-        frames = stream.in_line(frames, self._context.clock.monotonic())
+        now = self._context.clock.monotonic()
+        frames = stream.in_line(frames, now)
+        if stream.key.rank:
+            frames = stream.in_turn(frames, self._sound_until(stream.key.attempt), now)
         if frames:
             await self._or_lose(stream, frames[-1].seq, self._judge(stream, frames))
         return bool(frames)
@@ -186,6 +206,7 @@ class RunEvaluation:
         stream.unsaved_bytes = 0 if is_saved else stream.unsaved_bytes + _num_bytes(frames)
         stream.evaluation, stream.is_stored = after, True
         stream.queue.done(frames[-1].seq)
+        stream.judged_until = (frames[-1].frame.segment, frames[-1].frame.last_step)
         self._on_missing(len(passed_over))
         if outcome is None:  # readers are not woken, or each frame would make them look
             return

@@ -5,6 +5,13 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
 
+from runwatch_server.alerts.evaluation.onset_order import (
+    START,
+    Held,
+    Place,
+    first_broken,
+    follows,
+)
 from runwatch_server.alerts.judging import Judge
 from runwatch_server.alerts.records import Evaluation
 from runwatch_server.telemetry.committed_frames import CommittedFrame
@@ -89,6 +96,12 @@ class Stream:
     looked up first."""
     gap_since: float | None = None
     """When the wait for a missing frame began, on the monotonic clock; None if none is awaited."""
+    held: Held | None = None
+    """A broken row that waits for rank 0's rows of earlier steps."""
+    missed_at: Place | None = None
+    """How far rank 0 was known when it was last awaited in vain."""
+    judged_until: Place = START
+    """The last step that was judged since the service started."""
     unsaved_bytes: int = 0
     """Bytes of the frames judged since the state was saved."""
 
@@ -105,9 +118,12 @@ class Stream:
     def key(self) -> StreamKey:
         return StreamKey(self.evaluation.attempt, self.evaluation.rank)
 
-    def gap_left_s(self, now: float) -> float | None:
-        """Seconds until a missing frame is skipped; None if none is awaited."""
-        return None if self.gap_since is None else self.gap_since + GAP_TIMEOUT_S - now
+    def wait_left_s(self, now: float) -> float | None:
+        """Seconds until a missing frame is skipped, or rank 0's rows are awaited no longer; None if
+        nothing is awaited."""
+        if self.gap_since is not None:
+            return self.gap_since + GAP_TIMEOUT_S - now
+        return None if self.held is None else self.held.left_s(now)
 
     def in_line(self, frames: list[CommittedFrame], now: float) -> list[CommittedFrame]:
         """The frames, at least one and given in order, up to the first that is missing; past it
@@ -130,3 +146,21 @@ class Stream:
         in_line = [frame for index, frame in enumerate(frames) if frame.seq == first_seq + index]
         # Late frames lead to no commands; they must not suppress those of live frames behind them.
         return list(takewhile(lambda frame: frame.late == in_line[0].late, in_line))
+
+    def in_turn(
+        self, frames: list[CommittedFrame], sound: Place, now: float
+    ) -> list[CommittedFrame]:
+        """The frames, given in order, up to the first with a broken row that waits for rank 0,
+        which is known as far as `sound`. If it was awaited in vain, it is not awaited again before
+        it has moved on, and nobody waits for what was sent afterwards."""
+        held, self.held = self.held, None
+        for index, one in enumerate(frames):
+            broken = None if one.late or sound == self.missed_at else first_broken(one.frame)
+            if broken is None or follows(broken, sound):
+                continue
+            held = held if held is not None and held.broken == broken else Held(broken, now)
+            if held.left_s(now) > 0.0:
+                self.held = held
+                return frames[:index]
+            self.missed_at = sound
+        return frames
