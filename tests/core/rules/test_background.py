@@ -83,6 +83,41 @@ def test_what_the_configuration_says_holds_for_every_attempt() -> None:
     assert [one.rule for one in evaluator.observe(second_attempt([3.0]))] == ["Chance"]
 
 
+def rows_with_events(num_rows: int, *kinds: str, attempt: int = 1) -> Rows:
+    """Rows of step 3 and on, and events at step 3."""
+    frame = Frame(
+        attempt=attempt, rank=0, seq=1, segment=0, first_step=3, times=np.zeros(num_rows),
+        metric_names=("loss",), metrics=np.ones((num_rows, 1)),
+        events=tuple(Event(3, kind, 0.0, {}) for kind in kinds),
+    )  # fmt: skip
+    return Rows.from_frame(frame, None)
+
+
+UNWATCHED = rules_of({"alert": "Unwatched", "when": "unwatched > 1"})
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_events_that_come_without_a_row_are_counted_in_the_next(is_restored: bool) -> None:
+    evaluator = Evaluator(UNWATCHED)
+    evaluator.observe(rows_with_events(0, "unwatched", "phase"))
+    evaluator.observe(rows_with_events(0))
+    if is_restored:
+        evaluator = Evaluator.restore(UNWATCHED, evaluator.state())
+
+    (told,) = evaluator.observe(rows_with_events(2, "unwatched"))
+
+    assert (told.rule, told.step, told.value) == ("Unwatched", 3, 2.0)
+    assert evaluator.observe(rows_with_events(1)) == []
+
+
+def test_events_of_an_attempt_that_is_over_are_not_counted_in_the_next() -> None:
+    evaluator = Evaluator(UNWATCHED)
+    evaluator.observe(rows_with_events(1))
+    evaluator.observe(rows_with_events(0, "unwatched", "unwatched"))
+
+    assert evaluator.observe(rows_with_events(1, attempt=2)) == []
+
+
 @pytest.mark.parametrize(("kind", "series"), [("unwatched", "unwatched"), ("gap", "rows_lost")])
 def test_events_are_counted_in_the_row_of_their_step(kind: str, series: str) -> None:
     events = [Event(step, kind, 0.0, {}) for step in (3, 4, 4, 99)]

@@ -27,6 +27,7 @@ from runwatch.rules.saving import Memory, dump, load
 from runwatch.rules.single_row import SingleRow
 from runwatch.rules.standing import Standing
 from runwatch.rules.transitions import Transition
+from runwatch.rules.unplaced_events import UnplacedEvents
 from runwatch.rules.window_keys import Histories, forget_objective
 
 _BLOCK_VALUES: Final = 2**16
@@ -56,6 +57,7 @@ class Evaluator:
         self._layers: tuple[str, ...] = ()
         self._families = LayerFamilies()
         self._objectives = Objectives()
+        self._unplaced = UnplacedEvents()
         self._stamps: list[tuple[int, float]] = []
         self._histories: Histories = {}
         self._incidents = Incidents(self.rules)
@@ -78,8 +80,10 @@ class Evaluator:
     def observe(self, rows: Rows) -> list[Transition]:
         """The changes that these rows bring, in the order of the rows, and of the rules in each."""
         if rows.num_rows == 0:
+            self._unplaced.note(rows)
             return []
         transitions = self._arrive(rows)
+        rows = self._unplaced.put_on(rows)
         rows = laid_among(rows, self._layers)
         self._background.note(rows)
         rows = self._background.put_behind(rows)
@@ -117,6 +121,7 @@ class Evaluator:
                 known=self._background.known,
                 latest=self._background.latest,
                 objectives=self._objectives.memory(),
+                unplaced=self._unplaced.memory(),
             )
         )
 
@@ -136,6 +141,7 @@ class Evaluator:
         latest = {name: list(values) for name, values in memory.latest.items()}
         evaluator._background = Background(dict(memory.known), latest)
         evaluator._objectives.recall(memory.objectives)
+        evaluator._unplaced = UnplacedEvents.of(memory.unplaced)
         for judge in evaluator._judges:
             if judge.rule.hash not in memory.standings:
                 continue

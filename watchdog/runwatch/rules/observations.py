@@ -1,15 +1,16 @@
 """What a rule is judged on: one rank's rows, with what each of them recorded."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runwatch.frames import Frame
+from runwatch.frames import Event, Frame
 from runwatch.layouts import Layout
 from runwatch.nonfinite import ABSENT_64, is_absent
 
@@ -37,6 +38,8 @@ class Rows:
     attempt: int = 1
     segment: int = 0
     rank: int = 0
+    unplaced: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How many counted events came of each kind, where there is no row to count them in."""
 
     @property
     def num_rows(self) -> int:
@@ -92,6 +95,7 @@ class Rows:
             attempt=frame.attempt,
             segment=frame.segment,
             rank=frame.rank,
+            unplaced={} if num_steps else _numbers_of(frame.events),
         )
 
 
@@ -109,7 +113,7 @@ def _counted_events(frame: Frame) -> tuple[tuple[str, ...], NDArray[np.float64]]
     """(N, E) how many events of a kind came at each row, not recorded where none did. One whose
     step the frame does not hold counts at the nearest row."""
     events = [event for event in frame.events if event.kind in _COUNTED_EVENTS]
-    names = tuple(dict.fromkeys(_COUNTED_EVENTS[event.kind] for event in events))
+    names = tuple(_numbers_of(frame.events))
     counts = np.full((frame.num_steps, len(names)), ABSENT_64)
     for event in events if frame.num_steps else ():
         row = min(max(event.step - frame.first_step, 0), frame.num_steps - 1)
@@ -117,6 +121,12 @@ def _counted_events(frame: Frame) -> tuple[tuple[str, ...], NDArray[np.float64]]
         before = 0.0 if is_absent(counts[[row], column])[0] else counts[row, column]
         counts[row, column] = before + 1.0
     return names, counts
+
+
+def _numbers_of(events: Iterable[Event]) -> dict[str, int]:
+    """How many of the events are of each kind that rules read, by the names of their counts."""
+    kinds = (event.kind for event in events)
+    return dict(Counter(_COUNTED_EVENTS[kind] for kind in kinds if kind in _COUNTED_EVENTS))
 
 
 def columns_by_name(names: tuple[str, ...]) -> dict[str, int]:

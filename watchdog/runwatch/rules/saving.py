@@ -12,6 +12,7 @@ from runwatch.rules.inhibition import InhibitionMemory
 from runwatch.rules.layer_families import FamiliesMemory
 from runwatch.rules.objectives import Stage
 from runwatch.rules.standing import StandingMemory
+from runwatch.rules.unplaced_events import UnplacedMemory
 from runwatch.rules.windows import History
 
 _VERSION: Final = 2
@@ -42,6 +43,7 @@ class Memory:
     families: FamiliesMemory = ()
     objectives: Mapping[str, Stage] = field(default_factory=dict[str, Stage])
     """By the names of their numbers."""
+    unplaced: UnplacedMemory = (0, {})
 
 
 class _SavedHistory(msgspec.Struct, frozen=True):
@@ -69,6 +71,7 @@ class _Saved(msgspec.Struct, frozen=True):
     latest: dict[str, list[float]] = msgspec.field(default_factory=dict[str, list[float]])
     families: FamiliesMemory = ()
     objectives: dict[str, Stage] = msgspec.field(default_factory=dict[str, Stage])
+    unplaced: tuple[int, dict[str, int]] = (0, {})
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -91,6 +94,7 @@ def dump(memory: Memory) -> bytes:
             latest={name: list(values) for name, values in memory.latest.items()},
             families=memory.families,
             objectives=dict(memory.objectives),
+            unplaced=(memory.unplaced[0], dict(memory.unplaced[1])),
         )
     )
     return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(state)
@@ -119,6 +123,7 @@ def load(state: bytes) -> Memory:
         latest=saved.latest,
         families=saved.families,
         objectives=saved.objectives,
+        unplaced=saved.unplaced,
     )
 
 

@@ -61,10 +61,11 @@ class BacktestTurns:
         """Parts that are never empty, each with as many rows as take some hundredths of a
         second."""
         for stored in frames:
-            if stored.frame.num_steps:
-                rows = Rows.from_frame(stored.frame, stored.layout)
-                for wanted in within(rows, self._first_step, self._last_step):
-                    yield from self._cut(wanted)
+            rows = Rows.from_frame(stored.frame, stored.layout)
+            if rows.unplaced:
+                self.test.observe(rows)
+            for wanted in within(rows, self._first_step, self._last_step):
+                yield from self._cut(wanted)
 
     def _cut(self, rows: Rows) -> Iterator[Rows]:
         start = 0

@@ -140,6 +140,8 @@ class ProcessJudge:
 def _parts_of(frames: Sequence[CommittedFrame]) -> Iterator[Rows]:
     """The rows of frames in parts of limited size. Raises FrameError."""
     for rows in rows_of(frames):
+        if rows.unplaced:
+            yield rows
         for start in range(0, rows.num_rows, _ROWS_A_QUESTION):
             yield rows.between(start, start + _ROWS_A_QUESTION)
 

@@ -50,10 +50,12 @@ def judged_at(rank: int, rules: Sequence[Rule]) -> list[Rule]:
 
 
 def rows_of(frames: Sequence[CommittedFrame]) -> Iterator[Rows]:
-    """The rows to judge from each frame that has steps. Raises FrameError."""
+    """The rows to judge from each frame that has steps, or events that rules read. Raises
+    FrameError."""
     for committed in frames:
-        if committed.frame.num_steps:
-            yield Rows.from_frame(committed.frame, committed.layout)
+        rows = Rows.from_frame(committed.frame, committed.layout)
+        if rows.num_rows or rows.unplaced:
+            yield rows
 
 
 def are_late(frames: Sequence[CommittedFrame]) -> bool:

@@ -96,6 +96,8 @@ class ThreadJudge:
     def _parts_of(self, frames: Sequence[CommittedFrame]) -> Iterator[Rows]:
         """The rows of frames, in parts of at most one turn. Raises FrameError."""
         for rows in rows_of(frames):
+            if rows.unplaced:
+                yield rows
             start = 0
             while start < rows.num_rows:
                 stop = start + self._rows_a_turn

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect
 from tests.server.harness import Api, frame
 from tests.waiting import until_so
 
+from runwatch.frames import Event
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.backtests.runner import Backtests
 from runwatch_server.alerts.backtests.turns import BacktestTurns
@@ -52,6 +53,21 @@ async def under_way(api: Api, run_id: RunId, count: int) -> AsyncGenerator[list[
         for one in asked:
             one.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
+
+
+async def test_what_came_in_a_frame_without_rows_is_read_with_the_next_row(api: Api) -> None:
+    run_id = await api.new_run()
+    told = frame(1, [], first_step=3, events=(Event(3, "unwatched", 1.7e9, {}),))
+    for sent in (told, frame(2, [1.0, 1.0], first_step=3)):
+        assert (await api.post(run_id, sent)).status_code == 200
+    await api.until_judged(run_id)
+
+    found = await api.json("POST", "/rules/backtest", json={"run_id": run_id})
+
+    live = await api.json("GET", "/alerts", params={"run_id": run_id})
+    assert [one["rule"] for one in live["alerts"]] == ["Unwatched"]
+    (run,) = found["runs"]
+    assert [(one["alert"], one["firing_step"]) for one in run["alerts"]] == [("Unwatched", 3)]
 
 
 async def test_others_read_while_as_many_backtests_are_judged_as_sqlite_has_readers(

@@ -17,7 +17,7 @@ from tests.server.alerts.bench import LAYOUT, RUN, HandClock, healthy, rule_file
 from tests.server.harness import Storage
 from tests.waiting import LONGEST_S
 
-from runwatch.frames import Frame
+from runwatch.frames import Event, Frame
 from runwatch_server.alerts.judging import (
     Judge,
     JudgeLostError,
@@ -81,6 +81,23 @@ def at(place: str, scenario: Callable[[Judging], Awaitable[None]]) -> None:
 async def told(judge: Judge, frames: Sequence[CommittedFrame]) -> list[str]:
     """What is said of frames, with every number to its last bit."""
     return [repr(transition) for transition in await judge.observe(frames)]
+
+
+@both_places
+def test_what_comes_in_a_frame_without_rows_is_read_with_the_next_row(place: str) -> None:
+    event = Event(3, "unwatched", 0.0, {"what": "a layer"})
+    alone = Frame(
+        attempt=1, rank=0, seq=1, segment=0, first_step=3, times=np.empty(0), events=(event,)
+    )  # fmt: skip
+    first = CommittedFrame(run_id=RUN, attempt=1, rank=0, seq=1, frame=alone, layout=None)
+
+    async def scenario(judging: Judging) -> None:
+        judge = await judging.open(RUN, 0, RULES)
+        assert await judge.observe([first]) == []
+        (alert,) = await judge.observe([committed(2, healthy(3))])
+        assert (alert.rule, alert.step) == ("Unwatched", 10)
+
+    at(place, scenario)
 
 
 def test_a_process_says_and_remembers_what_a_thread_does() -> None:
