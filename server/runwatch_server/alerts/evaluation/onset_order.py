@@ -51,6 +51,12 @@ def follows(broken: Place, sound: Place) -> bool:
     return sound >= (segment, step - 1)
 
 
+def end_of(held: CommittedFrame) -> Place:
+    """The last step of a frame; START if it holds only events, which say nothing of their step."""
+    frame = held.frame
+    return (frame.segment, frame.last_step) if frame.num_steps else START
+
+
 def first_broken(frame: Frame) -> Place | None:
     """The first step of a frame with a loss or gradients that are not finite; None if there is
     none."""
@@ -70,10 +76,9 @@ def sound_until(judged: Place, waiting: Sequence[CommittedFrame]) -> Place:
     """The last step of rank 0 before which everything is known: the last one that it was judged at
     or, among its frames that wait to be judged, the last before the first that broke."""
     for held in waiting:
-        frame, broken = held.frame, first_broken(held.frame)
+        broken = first_broken(held.frame)
         if broken is not None:
             segment, step = broken
             return max(judged, (segment, step - 1))
-        if frame.num_steps:
-            judged = max(judged, (frame.segment, frame.last_step))
+        judged = max(judged, end_of(held))
     return judged

@@ -12,7 +12,7 @@ from runwatch_server.alerts import queries
 from runwatch_server.alerts.context import AlertingContext
 from runwatch_server.alerts.evaluation import progress_queries
 from runwatch_server.alerts.evaluation.consequences import Consequences, StreamMovedError
-from runwatch_server.alerts.evaluation.onset_order import START, Place, sound_until
+from runwatch_server.alerts.evaluation.onset_order import START, Place, end_of, sound_until
 from runwatch_server.alerts.evaluation.stream import MAX_HELD, FrameQueue, Stream, StreamKey
 from runwatch_server.alerts.evaluation.stream_loading import BATCH_FRAMES, StreamLoader
 from runwatch_server.alerts.judging import JudgeLostError
@@ -135,7 +135,7 @@ class RunEvaluation:
         now = self._context.clock.monotonic()
         frames = stream.in_line(frames, now)
         if stream.key.rank:
-            frames = stream.in_turn(frames, self._sound_until(stream.key.attempt), now)
+            frames = stream.in_turn(frames, lambda: self._sound_until(stream.key.attempt), now)
         if frames:
             await self._or_lose(stream, frames[-1].seq, self._judge(stream, frames))
         return bool(frames)
@@ -206,7 +206,7 @@ class RunEvaluation:
         stream.unsaved_bytes = 0 if is_saved else stream.unsaved_bytes + _num_bytes(frames)
         stream.evaluation, stream.is_stored = after, True
         stream.queue.done(frames[-1].seq)
-        stream.judged_until = (frames[-1].frame.segment, frames[-1].frame.last_step)
+        stream.judged_until = max(stream.judged_until, *map(end_of, frames))
         self._on_missing(len(passed_over))
         if outcome is None:  # readers are not woken, or each frame would make them look
             return

@@ -1,6 +1,7 @@
 """A stream of frames, of one rank in one attempt, put in order and judged."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
@@ -148,15 +149,20 @@ class Stream:
         return list(takewhile(lambda frame: frame.late == in_line[0].late, in_line))
 
     def in_turn(
-        self, frames: list[CommittedFrame], sound: Place, now: float
+        self, frames: list[CommittedFrame], sound_until: Callable[[], Place], now: float
     ) -> list[CommittedFrame]:
-        """The frames, given in order, up to the first with a broken row that waits for rank 0,
-        which is known as far as `sound`. If it was awaited in vain, it is not awaited again before
-        it has moved on, and nobody waits for what was sent afterwards."""
+        """The frames, given in order, up to the first with a broken row that waits for rank 0.
+        `sound_until` says how far rank 0 is known, and is asked only if something broke. If rank 0
+        was awaited in vain, it is not awaited again before it has moved on, and nobody waits for
+        what was sent afterwards."""
         held, self.held = self.held, None
+        sound: Place | None = None
         for index, one in enumerate(frames):
-            broken = None if one.late or sound == self.missed_at else first_broken(one.frame)
-            if broken is None or follows(broken, sound):
+            broken = None if one.late else first_broken(one.frame)
+            if broken is None:
+                continue
+            sound = sound_until() if sound is None else sound
+            if sound == self.missed_at or follows(broken, sound):
                 continue
             held = held if held is not None and held.broken == broken else Held(broken, now)
             if held.left_s(now) > 0.0:
