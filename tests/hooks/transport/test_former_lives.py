@@ -102,7 +102,7 @@ def test_the_spool_of_a_life_that_goes_on_is_left_alone(
     """In this very process, whose locks keep only others out."""
     living = started(tmp_path)
     train(living, 5)
-    until(living.spool_path.exists)
+    until((living.spool_path / "meta.json").exists)  # once the folder is locked
     ended = started(tmp_path, attempt=NEXT)
     ended.close("finished")
 

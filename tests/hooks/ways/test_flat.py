@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.hooks.transport.stub_service import TOKEN, StubService, serving
+from tests.waiting import LONGEST_S
 
 ROOT = Path(__file__).parents[3]
 
@@ -23,7 +24,7 @@ def test_threads_files_and_memory_stay_as_they_were(tmp_path: Path) -> None:
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             text=True,
             capture_output=True,
-            timeout=150,
+            timeout=LONGEST_S,
             check=False,
         )
 
