@@ -5,20 +5,20 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from moto.server import ThreadedMotoServer
+from tests.ports import reserved_port
 
 
 class S3Server:
     def __init__(self) -> None:
-        self._port = 0
-        self.start()
+        self._port = reserved_port()
         self.url = f"http://127.0.0.1:{self._port}"
+        self.start()
 
     def start(self) -> None:
         """Again, where it was stopped: under the same address, with the objects that it had."""
         # moto has no types for its server.
         self._server: Any = cast(Any, ThreadedMotoServer)(ip_address="127.0.0.1", port=self._port)
         self._server.start()
-        _, self._port = self._server.get_host_and_port()
 
     @property
     def variables(self) -> Mapping[str, str]:
