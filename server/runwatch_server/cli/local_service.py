@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Final
 
@@ -30,6 +31,13 @@ _LOOK_EVERY_S: Final = 0.05
 _OF_ANOTHER_SERVICE: Final = tuple(
     f"RUNWATCH_{name}"
     for name in ("DATABASE_URL", "HOST", "PORT", "EXTERNAL_URL", "TLS_CERT", "TLS_KEY")
+)
+
+
+_KEYS_OF_OTHERS: Final = (
+    "the folder's keys were made by another `runwatch serve` and are known to you alone.\n"
+    "Start that service, set RUNWATCH_URL and RUNWATCH_TOKEN, and try again; or choose "
+    "another folder with --data-dir."
 )
 
 
@@ -136,7 +144,9 @@ def _start(data_dir: Path) -> LocalService:
     """Raises LocalServiceError."""
     before = _read_record(data_dir)
     log_path = data_dir / "service.log"
-    with _open_private(log_path) as log:
+    # If a first start was cut short, its log is the only place that has the keys.
+    with _open_private(log_path, keeps_content=before is None) as log:
+        begins_at = log.tell()
         # In a session of its own: Ctrl-C is meant for the job, and the service outlives it.
         process = subprocess.Popen(
             [*_SERVE, "--host", "127.0.0.1", "--port", "0", "--data-dir", str(data_dir)],
@@ -147,7 +157,7 @@ def _start(data_dir: Path) -> LocalService:
             env={k: v for k, v in os.environ.items() if k not in _OF_ANOTHER_SERVICE},
         )
     try:
-        url = _wait_for_address(process, log_path)
+        url = _wait_for_address(process, log_path, begins_at)
         service = _with_keys(url, process.pid, log_path.read_text("utf-8", "replace"), before)
         write_secret(data_dir / RECORD, msgspec.json.encode(service))
     except BaseException:  # Ctrl-C included: nothing that we started stays behind
@@ -157,36 +167,45 @@ def _start(data_dir: Path) -> LocalService:
     return service
 
 
-def _wait_for_address(process: subprocess.Popen[bytes], log_path: Path) -> str:
+def _wait_for_address(process: subprocess.Popen[bytes], log_path: Path, begins_at: int) -> str:
+    """The address that the process prints into the log, whose part begins there."""
     deadline = time.monotonic() + _START_S
-    while (found := _ADDRESS.search(said := log_path.read_text("utf-8", "replace"))) is None:
+    while (found := _ADDRESS.search(said := _read_from(log_path, begins_at))) is None:
         if process.poll() is not None or time.monotonic() > deadline:
             raise LocalServiceError(f"the service did not start ({log_path}):\n{said[-2000:]}")
         time.sleep(_LOOK_EVERY_S)
     return found[1]
 
 
+def _read_from(log_path: Path, begins_at: int) -> str:
+    return log_path.read_bytes()[begins_at:].decode("utf-8", "replace")
+
+
 def _with_keys(url: str, pid: int, said: str, before: LocalService | None) -> LocalService:
-    """The service with the keys that it printed at its first start, or that were stored then."""
-    if (first := _KEY.search(said)) is not None:
-        return LocalService(url, pid, first[1], _new_trainer_key(url, first[1]))
+    """The service with the keys that it printed at its first start, or that were stored then.
+    Raises LocalServiceError."""
+    if printed := _KEY.findall(said):
+        admin_key = printed[-1]
+        return LocalService(url, pid, admin_key, _new_trainer_key(url, admin_key))
     if before is None:
-        raise LocalServiceError(
-            "the folder's keys were made by another `runwatch serve` and are known to you alone.\n"
-            "Start that service, set RUNWATCH_URL and RUNWATCH_TOKEN, and try again; or choose "
-            "another folder with --data-dir."
-        )
+        raise LocalServiceError(_KEYS_OF_OTHERS)
     return LocalService(url, pid, before.admin_key, before.trainer_key)
 
 
 def _new_trainer_key(url: str, admin_key: str) -> str:
-    answer = httpx.post(
-        f"{url}/api/v1/keys",
-        headers={"Authorization": f"Bearer {admin_key}"},
-        json={"name": "runwatch run", "scopes": [KeyScope.INGEST]},
-        trust_env=False,
-    )
-    answer.raise_for_status()
+    try:
+        answer = httpx.post(
+            f"{url}/api/v1/keys",
+            headers={"Authorization": f"Bearer {admin_key}"},
+            json={"name": "runwatch run", "scopes": [KeyScope.INGEST]},
+            timeout=_START_S,  # its first answer, perhaps on a busy disk
+            trust_env=False,
+        )
+        if answer.status_code == HTTPStatus.UNAUTHORIZED:
+            raise LocalServiceError(_KEYS_OF_OTHERS)
+        answer.raise_for_status()
+    except httpx.HTTPError as error:
+        raise LocalServiceError(f"the service has started but made no key: {error}") from error
     key = answer.json()["key"]
     assert isinstance(key, str)
     return key
@@ -199,8 +218,9 @@ def _read_record(data_dir: Path) -> LocalService | None:
         return None
 
 
-def _open_private(path: Path) -> IO[bytes]:
-    """An empty file for its owner only, since a service prints its first keys into it."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+def _open_private(path: Path, *, keeps_content: bool) -> IO[bytes]:
+    """A file to append to, for its owner only, since a service prints its first keys into it."""
+    start = 0 if keeps_content else os.O_TRUNC
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | start, 0o600)
     os.fchmod(descriptor, 0o600)
-    return os.fdopen(descriptor, "wb")
+    return os.fdopen(descriptor, "ab")

@@ -147,6 +147,29 @@ def test_the_next_job_uses_the_service_that_was_kept_and_ends_it(tmp_path: Path)
     assert ends(pid)
 
 
+def test_a_first_start_that_was_cut_short_leaves_its_keys_to_the_next(tmp_path: Path) -> None:
+    """As Ctrl-C does right before they are written down."""
+    record = tmp_path / "runwatch-data" / "run.json"
+    assert run(tmp_path, "true")[0] == 0
+    for _ in range(2):
+        record.unlink()
+        code, _, said = run(tmp_path, sys.executable, "-c", ASKS)
+        assert code == 0, said
+
+
+def test_keys_that_others_made_are_asked_for(tmp_path: Path) -> None:
+    folder = tmp_path / "runwatch-data"
+    assert run(tmp_path, "true")[0] == 0
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").unlink()
+    (folder / "service.log").write_text(f"RUNWATCH_TOKEN={record['trainer_key'][:-1]}\n")
+
+    code, _, said = run(tmp_path, "true")
+
+    assert code == 2
+    assert "known to you alone" in said
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_reaches_the_job_once_and_its_code_comes_back(
     tmp_path: Path, number: signal.Signals

@@ -1,0 +1,29 @@
+"""A service of this machine that starts, and goes wrong before its first job."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from runwatch_server.cli import local_service
+from runwatch_server.cli.local_service import LocalServiceError
+
+HANGS_UP = """
+import socket
+listener = socket.create_server(("127.0.0.1", 0))
+print(f"listens on http://127.0.0.1:{listener.getsockname()[1]}")
+print("RUNWATCH_TOKEN=runwatch_first", flush=True)
+listener.accept()[0].close()
+"""
+
+
+def test_a_service_that_makes_no_key_is_told_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_service, "_SERVE", (sys.executable, "-c", HANGS_UP))
+
+    with (
+        pytest.raises(LocalServiceError, match="has started but made no key"),
+        local_service.local_service(tmp_path),
+    ):
+        pass
