@@ -209,14 +209,9 @@ async def test_a_transaction_that_stands_still_in_the_midst_of_a_statement_is_ru
     replicas: tuple[Database, Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a statement that is prepared and not run yet PostgreSQL does not say that it is idle."""
-    usual = postgresql_engine._LONGEST_WRITE
     monkeypatch.setattr(postgresql_engine, "_LONGEST_WRITE", "SET transaction_timeout = '0.5s'")
     # The next try, on a connection of its own, may take as long as the machine does.
-    stopped = StandsStillOnce(
-        goes_on=True,
-        is_prepared=True,
-        on_still=lambda: monkeypatch.setattr(postgresql_engine, "_LONGEST_WRITE", usual),
-    )
+    stopped = StandsStillOnce(goes_on=True, is_prepared=True, on_still=monkeypatch.undo)
 
     async with replicas[0].read() as connection:
         version = await connection.scalar(sa.text("SHOW server_version_num"))
