@@ -6,12 +6,14 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import msgspec
 import pytest
 import torch
 from tests.end_to_end.real_service import RealService
+from tests.faults.cutting_proxy import cutting_proxy
 from tests.hooks.transport.factories import ATTEMPT, LAYOUT, row, started
 from tests.waiting import LONGEST_S, until
 from torch import nn
@@ -102,20 +104,27 @@ def test_a_service_that_dies_while_a_spool_comes_in_gets_the_rest_later(
         transport.put_row(row(step, metrics={"loss": float(step)}, layout=layout))
     transport.close("finished")
     service.start()
-    environment = os.environ | {
-        "RUNWATCH_TOKEN": service.create_key("ingest"),
-        "RUNWATCH_URL": service.url,
-    }
-    patience = ("--patience", str(LONGEST_S))
-    program = [sys.executable, "-m", "runwatch_hooks.sync", str(spool), *patience]
-    with subprocess.Popen(program, env=environment, stderr=subprocess.DEVNULL) as syncing:
-        for num_stored in (1, 150, 300):
-            until(partial(has_stored, service, num_stored))
-            service.kill()
-            assert syncing.poll() is None
-            service.start()
-        assert syncing.wait(LONGEST_S) == 0
+    token = service.create_key("ingest")
+    answers = count(1)
 
+    def dies() -> bool:
+        """In the middle of what it does, and is there again for who asks once more."""
+        if next(answers) not in (1, 150, 300):
+            return False
+        service.kill()
+        service.start()
+        return True
+
+    with cutting_proxy(service.port, dies) as proxy:
+        environment = os.environ | {"RUNWATCH_TOKEN": token, "RUNWATCH_URL": proxy.url}
+        patience = ("--patience", str(LONGEST_S))
+        program = [sys.executable, "-m", "runwatch_hooks.sync", str(spool), *patience]
+        syncing = subprocess.run(
+            program, env=environment, stderr=subprocess.DEVNULL, check=False, timeout=LONGEST_S
+        )
+
+    assert syncing.returncode == 0
+    assert next(answers) > 300
     stored = stored_losses(service, transport.run_id)
     assert stored == {step: float(step) for step in range(600)}
 
