@@ -76,7 +76,9 @@ class Job:
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[RealService]:
-    with RealService(tmp_path / "service", environment={"RUNWATCH_LOST_S": "15"}) as running:
+    """One that does not wait as long as usual, but for more than two heartbeats, before it calls
+    somebody lost: one of them may be late."""
+    with RealService(tmp_path / "service", environment={"RUNWATCH_LOST_S": "30"}) as running:
         yield running
 
 
