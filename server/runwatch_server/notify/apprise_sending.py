@@ -4,7 +4,6 @@ optional part of the installation, and takes 45 MB of memory.
 Synchronous: call it on a worker thread.
 """
 
-import logging
 from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Final
@@ -15,6 +14,7 @@ import apprise
 from runwatch_server.errors import SettingsError
 from runwatch_server.notify.networks import ConnectionGuard, Network, guarded_by, may_connect
 from runwatch_server.notify.receivers import Receiver
+from runwatch_server.notify.refusals import listening, take_over_log
 from runwatch_server.notify.sending import Message
 
 TIMEOUT_S: Final = 10.0
@@ -45,8 +45,7 @@ class AppriseSender:
         self._url = receiver.url
         self._scheme = receiver.url.partition("://")[0].lower()
         self._asset = apprise.AppriseAsset(http_redirects=False, async_mode=False)
-        # Its log may quote addresses, which hold secrets; the service itself logs what failed.
-        logging.getLogger("apprise").setLevel(logging.CRITICAL)
+        take_over_log()
         if self._scheme in _UNHELD:
             raise SettingsError(
                 f"receivers: receiver {receiver.name}: found {self._scheme}://, whose connections "
@@ -65,20 +64,19 @@ class AppriseSender:
                 "allow_networks, as in allow_networks: [127.0.0.0/8]"
             )
 
-    def send(self, message: Message, guard: ConnectionGuard) -> bool:
-        """Send a message; returns whether the service accepted it."""
+    def send(self, message: Message, guard: ConnectionGuard) -> str:
+        """Send a message; returns why the service did not accept it, empty if it did."""
         plugin = self._plugin(message.dedup_key)
         assert plugin is not None, "the address was tried at the start"
         kind = apprise.NotifyType.SUCCESS if message.is_over else apprise.NotifyType.FAILURE
-        with guarded_by(guard):
-            return bool(
-                plugin.notify(
-                    title=message.title,
-                    body=message.body,
-                    notify_type=kind,
-                    body_format=apprise.NotifyFormat.TEXT,
-                )
+        with guarded_by(guard), listening() as heard:
+            is_accepted = plugin.notify(
+                title=message.title,
+                body=message.body,
+                notify_type=kind,
+                body_format=apprise.NotifyFormat.TEXT,
             )
+            return "" if is_accepted else heard.reason
 
     def _plugin(self, dedup_key: str) -> apprise.NotifyBase | None:
         url = self._url

@@ -34,6 +34,7 @@ from runwatch_server.notify.explaining import Explainer
 from runwatch_server.notify.networks import ConnectionGuard
 from runwatch_server.notify.receivers import Receiver, Receivers
 from runwatch_server.notify.records import Delivery, DeliveryState, Kind
+from runwatch_server.notify.refusals import TOO_LATE
 from runwatch_server.notify.sending import ATTEMPT_S, Message, Sender, cut_after
 from runwatch_server.notify.silences import Muting, list_silences
 from runwatch_server.notify.texts import body_of, title_of
@@ -109,7 +110,7 @@ class Dispatcher:
         self._threads = threads
         self._tasks = PerRunTasks(f"telling receiver {receiver.name} of it")
         self._pruned_at = -math.inf
-        self._under_way: asyncio.Future[bool] | None = None
+        self._under_way: asyncio.Future[str] | None = None
         """The last attempt, on its thread."""
         self._guard = ConnectionGuard(receiver.allowed)
         """Its connections."""
@@ -205,23 +206,24 @@ class Dispatcher:
             is_over=group.kind is Kind.RESOLVED and not still_open,
         )
         try:
-            taken = await self._attempt(message)
+            fault = await self._attempt(message)
+        except TimeoutError:
+            fault = TOO_LATE
         except Exception as error:  # noqa: BLE001 - any error of the plug-in means not accepted
-            log.warning("receiver %s: failed with %s", self._receiver.name, type(error).__name__)
-            taken = False
-        if taken:
-            await self._note_delivered(group)
+            fault = f"its plug-in failed with {type(error).__name__}"
+        if fault:
+            await self._note_failed(group, fault)
         else:
-            await self._note_failed(group)
-        return taken
+            await self._note_delivered(group)
+        return not fault
 
-    async def _attempt(self, message: Message) -> bool:
-        """Try to send; returns whether the receiver accepted it. While an attempt that was cut off
-        still runs, nothing else is sent: a receiver has one thread, and would otherwise take
+    async def _attempt(self, message: Message) -> str:
+        """Try to send; returns why the receiver did not accept it. While an attempt that was cut
+        off still runs, nothing else is sent: a receiver has one thread, and would otherwise take
         another's."""
         if self._under_way is not None and not self._under_way.done():
             self._guard.cut()
-            return False
+            return TOO_LATE
         self._guard = ConnectionGuard(self._receiver.allowed)
         loop = asyncio.get_running_loop()
         self._under_way = loop.run_in_executor(
@@ -251,17 +253,18 @@ class Dispatcher:
             error=None,
         )
 
-    async def _note_failed(self, group: DeliveryGroup) -> None:
+    async def _note_failed(self, group: DeliveryGroup, fault: str) -> None:
         now = self._clock.wall()
         self.figures.num_failed += 1
         for one in group.deliveries:
             attempts = one.attempts + 1
             is_dead = is_given_up(one, now=now) and one.state is DeliveryState.WAITING
             log.warning(
-                "receiver %s did not take alert %s (try %d)%s",
+                "receiver %s did not take alert %s (try %d): %s%s",
                 self._receiver.name,
                 one.alert_id,
                 attempts,
+                fault,
                 "; given up" if is_dead else "",
             )
             self.figures.num_given_up += is_dead
@@ -271,7 +274,7 @@ class Dispatcher:
                 attempts=attempts,
                 due_at=now + retry_after_s(attempts),
                 first_failed_at=now if one.first_failed_at is None else one.first_failed_at,
-                error="the receiver refused the message, or did not answer",
+                error=fault,
             )
 
     async def _mark(self, deliveries: Sequence[Delivery], **values: object) -> None:
@@ -300,7 +303,7 @@ class Dispatcher:
             self.figures.counts = await queries.count_deliveries(connection, self._receiver.name)
 
 
-def _forget_failure(attempt: asyncio.Future[bool]) -> None:
+def _forget_failure(attempt: asyncio.Future[str]) -> None:
     """Retrieve the exception of an attempt that was given up; otherwise asyncio logs it as
     unretrieved."""
     if not attempt.cancelled():

@@ -13,6 +13,7 @@ from runwatch_server.errors import ForbiddenError, NotFoundError
 from runwatch_server.notify.assembly import sender_to
 from runwatch_server.notify.networks import ConnectionGuard
 from runwatch_server.notify.receivers import Receiver, Receivers, without_secrets
+from runwatch_server.notify.refusals import TOO_LATE
 from runwatch_server.notify.sending import ATTEMPT_S, Message, cut_after
 from runwatch_server.services import CurrentServices
 from runwatch_server.web.bodies import documented, json_response
@@ -40,6 +41,8 @@ class ReceiverList(msgspec.Struct, frozen=True, kw_only=True):
 class TestOutcome(msgspec.Struct, frozen=True):
     delivered: bool
     """Whether the receiver accepted the message; its answer is not shown."""
+    error: str | None = None
+    """Why it did not, as far as that is known."""
 
 
 @router.get(
@@ -69,16 +72,16 @@ async def send_test(name: str, services: CurrentServices, principal: CurrentPrin
         dedup_key=f"runwatch-test-{name}",
         is_over=True,
     )
-    delivered = await _try(receiver, message)
+    fault = await _try(receiver, message)
     entry = AuditEntry(
         at=now,
         actor=principal.actor,
         deed="receiver_tested",
         subject=name,
-        detail={"delivered": delivered},
+        detail={"delivered": not fault},
     )
     await services.database.write(lambda connection: append_entry(connection, entry))
-    return json_response(TestOutcome(delivered))
+    return json_response(TestOutcome(delivered=not fault, error=fault or None))
 
 
 def view_of(config: Receivers) -> ReceiverList:
@@ -100,16 +103,17 @@ def view_of(config: Receivers) -> ReceiverList:
     )
 
 
-async def _try(receiver: Receiver, message: Message) -> bool:
+async def _try(receiver: Receiver, message: Message) -> str:
+    """Why the receiver did not take the message; empty if it did."""
     guard = ConnectionGuard(receiver.allowed)
     try:
         async with cut_after(guard, ATTEMPT_S):
             return await asyncio.to_thread(_send, receiver, message, guard)
     except TimeoutError:
-        return False
+        return TOO_LATE
 
 
-def _send(receiver: Receiver, message: Message, guard: ConnectionGuard) -> bool:
+def _send(receiver: Receiver, message: Message, guard: ConnectionGuard) -> str:
     return sender_to(receiver).send(message, guard)
 
 

@@ -50,7 +50,7 @@ class Message:
 
 
 class Sender(Protocol):
-    def send(self, message: Message, guard: ConnectionGuard) -> bool:
-        """Send a message; returns whether the receiver accepted it. Blocks, at most until the line
-        is cut: call it on a worker thread."""
+    def send(self, message: Message, guard: ConnectionGuard) -> str:
+        """Send a message; returns why the receiver did not accept it, in words without secrets;
+        empty if it did. Blocks, at most until the line is cut: call it on a worker thread."""
         ...

@@ -15,7 +15,7 @@ from tests.waiting import LONGEST_S
 
 from runwatch_server.errors import SettingsError
 from runwatch_server.notify.apprise_sending import AppriseSender
-from runwatch_server.notify.networks import ConnectionGuard
+from runwatch_server.notify.networks import ConnectionGuard, Network
 from runwatch_server.notify.receivers import Receiver, Wanted
 from runwatch_server.notify.sending import ATTEMPT_S, Message, cut_after
 
@@ -37,9 +37,8 @@ def sender_to(url: str) -> AppriseSender:
 
 
 def test_a_webhook_gets_the_dedup_key_beside_the_text(sink: Sink) -> None:
-    assert sender_to(f"json://127.0.0.1:{sink.port}/hook?+X-A=b").send(
-        MESSAGE, ConnectionGuard(LOOPBACK)
-    )
+    sender = sender_to(f"json://127.0.0.1:{sink.port}/hook?+X-A=b")
+    assert sender.send(MESSAGE, ConnectionGuard(LOOPBACK)) == ""
 
     (body,) = sink.bodies
     assert (body["title"], body["message"], body["dedup_key"]) == ("t", "b", "k1")
@@ -48,9 +47,9 @@ def test_a_webhook_gets_the_dedup_key_beside_the_text(sink: Sink) -> None:
 def test_a_redirect_leads_nowhere_even_where_the_address_asks_for_it(sink: Sink) -> None:
     with running_sink() as elsewhere:
         sink.answer, sink.location = lambda _: 307, elsewhere.url
-        assert not sender_to(f"json://127.0.0.1:{sink.port}/?redirect=yes").send(
-            MESSAGE, ConnectionGuard(LOOPBACK)
-        )
+        sender = sender_to(f"json://127.0.0.1:{sink.port}/?redirect=yes")
+        fault = sender.send(MESSAGE, ConnectionGuard(LOOPBACK))
+        assert fault == "it answered with the status 307"
 
         assert elsewhere.posts == []
 
@@ -58,7 +57,23 @@ def test_a_redirect_leads_nowhere_even_where_the_address_asks_for_it(sink: Sink)
 def test_a_refusal_is_no_delivery(sink: Sink) -> None:
     sink.answer = lambda _: 500
 
-    assert not sender_to(f"json://127.0.0.1:{sink.port}/").send(MESSAGE, ConnectionGuard(LOOPBACK))
+    fault = sender_to(f"json://127.0.0.1:{sink.port}/").send(MESSAGE, ConnectionGuard(LOOPBACK))
+    assert fault == "it answered with the status 500"
+
+
+@pytest.mark.parametrize(
+    ("url", "allowed", "reason"),
+    [
+        ("json://127.0.0.1:1/T0PSECRET", LOOPBACK, "nothing listens at its address"),
+        ("json://no-host.invalid/T0PSECRET", LOOPBACK, "its host name is not known here"),
+        ("json://localhost/T0PSECRET", (), "it leads to an address outside of allow_networks"),
+    ],
+)
+def test_what_kept_a_message_from_arriving_is_told_without_its_address(
+    url: str, allowed: tuple[Network, ...], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert sender_to(url).send(MESSAGE, ConnectionGuard(allowed)) == reason
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize("url", ["bogus://T0PSECRET", "T0PSECRET", "syslog://T0PSECRET"])
@@ -123,7 +138,7 @@ async def test_an_answer_that_fills_the_memory_is_cut_off() -> None:
     with dripping(head, b"2" * 2**20) as (port, _):
         async with cut_after(guard, LONGEST_S):
             sender = sender_to(f"json://127.0.0.1:{port}/")
-            assert not await asyncio.to_thread(sender.send, MESSAGE, guard)
+            assert await asyncio.to_thread(sender.send, MESSAGE, guard)
 
 
 @pytest.mark.slow
@@ -133,7 +148,7 @@ async def test_all_of_many_targets_are_told_in_one_attempt(sink: Sink) -> None:
     guard, targets = ConnectionGuard(LOOPBACK), [f"topic{number}" for number in range(8)]
     sender = sender_to(f"ntfy://127.0.0.1:{sink.port}/{'/'.join(targets)}")
     async with cut_after(guard, ATTEMPT_S):
-        assert await asyncio.to_thread(sender.send, MESSAGE, guard)
+        assert await asyncio.to_thread(sender.send, MESSAGE, guard) == ""
 
     assert sorted(body["topic"] for body in sink.bodies) == targets
 
@@ -142,5 +157,6 @@ def test_nothing_is_sent_on_a_line_that_was_cut(sink: Sink) -> None:
     guard = ConnectionGuard(LOOPBACK)
     guard.cut()
 
-    assert not sender_to(f"json://127.0.0.1:{sink.port}/").send(MESSAGE, guard)
+    fault = sender_to(f"json://127.0.0.1:{sink.port}/").send(MESSAGE, guard)
+    assert fault == "it did not answer in time"
     assert sink.posts == []

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_test_arrives_and_stands_in_the_audit(told: Api, sink: Sink) -> None:
     answer = await told.json("POST", "/receivers/team/test")
 
-    assert answer == {"delivered": True}
+    assert answer == {"delivered": True, "error": None}
     (body,) = sink.bodies
     assert body["title"] == "[test] Runwatch reaches you"
     deeds = (await told.json("GET", "/audit"))["deeds"]
@@ -22,7 +22,7 @@ async def test_a_refusal_is_told_and_nothing_of_its_text(told: Api, sink: Sink) 
 
     answer = await told.json("POST", "/receivers/team/test")
 
-    assert answer == {"delivered": False}
+    assert answer == {"delivered": False, "error": "it answered with the status 500"}
 
 
 async def test_receivers_are_listed_without_their_addresses(told: Api, sink: Sink) -> None:

@@ -43,8 +43,8 @@ document.addEventListener("click", async (event) => {
   button.disabled = true;
   button.textContent = "Sending …";
   try {
-    const { delivered } = await postJson(`/receivers/${encodeURIComponent(button.dataset.test)}/test`);
-    button.textContent = delivered ? "Delivered" : "Not delivered: see the service's log";
+    const { delivered, error } = await postJson(`/receivers/${encodeURIComponent(button.dataset.test)}/test`);
+    button.textContent = delivered ? "Delivered" : `Not delivered: ${error}`;
   } catch (error) {
     button.textContent = error.message;
   }
