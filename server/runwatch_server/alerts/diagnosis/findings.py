@@ -47,7 +47,7 @@ _CHANGED: Final = ("lr", "loss_scale", "skipped", "clip_coef")
 _MOST_LAYERS: Final = 5
 BEFORE_STEPS: Final = 200
 """A change at most this many steps before an alert's onset may have caused it."""
-_TIMEOUT_S: Final = 5.0
+TIMEOUT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,11 @@ class SignFinder:
 
     async def find(self, alert: AlertRecord, *, num_similar: int) -> Findings:
         try:
-            async with asyncio.timeout(_TIMEOUT_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 return await self._find(alert, num_similar)
+        except TimeoutError:  # the machine is busy, and nothing is wrong
+            log.warning("alert %s: what led to it was not found within %g s", alert.id, TIMEOUT_S)
+            return NOTHING
         except Exception:  # the alert is sent without its findings
             log.exception("alert %s: what led to it could not be looked at", alert.id)
             return NOTHING

@@ -4,6 +4,7 @@ import asyncio
 import math
 
 import msgspec
+import pytest
 from tests.server.alerts.bench import Bench, StartService, healthy
 from tests.server.alerts.test_incidents import LOSS_UP, use
 
@@ -149,5 +150,27 @@ def test_the_host_of_the_rank_stands_on_the_card_and_is_no_change(
             assert (found.onset.rank, found.onset.host) == (17, "node-2")
             assert found.short.startswith("Host: node-2\n")
             assert found.changed_before == []
+
+    asyncio.run(scenario())
+
+
+def test_what_led_to_an_alert_is_left_out_on_a_machine_that_is_too_busy_to_find_it(
+    start_service: StartService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await use(bench, DIAGNOSED)
+            await bench.open()
+            await bench.send([*healthy(100), 9.0, *healthy(20)], first_step=0)
+            await bench.settle()
+            (alert,) = [one for one in await bench.alerts() if one.rule == "LossUp"]
+            monkeypatch.setattr("runwatch_server.alerts.diagnosis.findings.TIMEOUT_S", 0.0)
+            caplog.clear()
+            found = await card(bench, alert)
+
+            assert found.order == []
+            (entry,) = [one for one in caplog.records if alert.id in one.getMessage()]
+            assert entry.getMessage().endswith("what led to it was not found within 0 s")
+            assert (entry.levelname, entry.exc_info) == ("WARNING", None)
 
     asyncio.run(scenario())
