@@ -134,11 +134,21 @@ class RunReading:
         if layer is None:
             series = self._series({**window, "metric": name})
             return History(name, series.step_width, _columns(series), tuple(series.gaps))
-        layers = self.layers(layer)
-        if not layers:
-            raise InvalidInputError(f"layer: found {layer!r}, which no layer of the run matches")
+        layers = self._layers_with(name, layer)
         found = [self._series({**window, "stat": name, "layer": one}) for one in layers]
         return _stacked(name, layers, found)
+
+    def _layers_with(self, stat: str, pattern: str) -> list[str]:
+        """Names of the layers that match and have this stat. A module whose activations are
+        measured is a layer too, of a layout with other stats."""
+        layouts = self._names().layouts
+        every = dict.fromkeys(name for layout in layouts for name in layout.layers)
+        matching = [name for name in every if fnmatchcase(name, pattern)]
+        if not matching:
+            raise InvalidInputError(f"layer: found {pattern!r}, which no layer of the run matches")
+        having = {name for layout in layouts if stat in layout.stats for name in layout.layers}
+        # Where none has it, the service says which stats there are.
+        return [name for name in matching if name in having] or matching[:1]
 
     def _names(self) -> _Names:
         return msgspec.json.decode(_ask(self._client, f"{self._path}/metrics"), type=_Names)

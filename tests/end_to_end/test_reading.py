@@ -13,7 +13,7 @@ from tests.server.harness import LAYOUT, frame, new_id
 from runwatch.codec import CONTENT_TYPE, encode_frame
 from runwatch.errors import InvalidInputError
 from runwatch.frames import Frame
-from runwatch.layouts import Layout
+from runwatch.layouts import Layer, Layout
 from runwatch_hooks.reading import Gap, connect
 
 pytestmark = pytest.mark.slow
@@ -23,13 +23,18 @@ COUNTED = Layout(LAYOUT.layers, ("grad_norm", "nonfinite"))
 """What the hook sends of gradients: norms over finite elements, and how many were not."""
 
 
-def send(service: RealService, *frames: Frame, layout: Layout = LAYOUT) -> str:
+ACTIVATIONS = Layout((Layer("first"), Layer("last")), ("act_mean",))
+"""What the hook sends of modules, if activations are asked for."""
+
+
+def send(service: RealService, *frames: Frame, layouts: tuple[Layout, ...] = (LAYOUT,)) -> str:
     """A run of these frames; returns its id."""
     run_id = new_id()
     service.ask("POST", "/runs", {"run_id": run_id, "name": "a"})
     service.ask("POST", f"/runs/{run_id}/attempts", {"token": new_id(), "started_at": 1.7e9})
-    document = msgspec.to_builtins(layout.to_document())
-    service.ask("PUT", f"/runs/{run_id}/layouts/{layout.hash}", document)
+    for layout in layouts:
+        document = msgspec.to_builtins(layout.to_document())
+        service.ask("PUT", f"/runs/{run_id}/layouts/{layout.hash}", document)
     key = service.create_key("ingest")
     for sent in frames:
         reply = urllib3.request(
@@ -91,7 +96,7 @@ def test_norms_that_leave_elements_out_are_named_to_who_reads(service: RealServi
     service.start()
     stats = np.array([[1.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 2.0]], np.float32)
     sent = replace(frame(1, [2.0, 1.0]), layout_hash=COUNTED.hash, stats=stats)
-    run_id = send(service, sent, layout=COUNTED)
+    run_id = send(service, sent, layouts=(COUNTED,))
 
     run = connect(service.url, service.create_key("read")).run(run_id)
     norms = run.history("grad_norm", layer="*")
@@ -104,3 +109,20 @@ def test_norms_that_leave_elements_out_are_named_to_who_reads(service: RealServi
         "nonfinite": [0, 0, 0, 1],
     }
     assert "nonfinite" not in before.columns
+
+
+def test_a_stat_is_read_of_the_layers_that_have_it(service: RealService) -> None:
+    service.start()
+    norms = frame(1, [2.0], stats=np.array([[0.5, 1.0]], np.float32))
+    means = replace(
+        frame(2, [2.0]), layout_hash=ACTIVATIONS.hash, stats=np.array([[3.0, 4.0]], np.float32)
+    )
+    run_id = send(service, norms, means, layouts=(LAYOUT, ACTIVATIONS))
+
+    run = connect(service.url, service.create_key("read")).run(run_id)
+
+    assert run.layers("first*") == ["first.weight", "first"]
+    assert run.history("grad_norm", layer="first*").columns["layer"].tolist() == ["first.weight"]
+    assert run.history("act_mean", layer="*").columns["layer"].tolist() == ["first", "last"]
+    with pytest.raises(InvalidInputError, match="no stat"):
+        run.history("no_such", layer="first*")
