@@ -20,6 +20,7 @@ PAGES: Final = sorted((ROOT / "dashboards/grafana/dashboards").glob("*.json"))
 QUIET: Final = {
     "runwatch_receiver_": "the stack tells an Alertmanager and no receiver of its own",
     "runwatch_deliveries": "likewise",
+    'runwatch_run_state{state="failed"}': "no run has failed",
 }
 """Series that are rightly empty while a service is well, by how they begin."""
 
