@@ -162,6 +162,7 @@ def test_a_body_over_the_limit_is_refused_unread() -> None:
     [
         (b"", "found b'' at its start"),
         (b"JSON{}", "found b'JSON' at its start"),
+        (b"RWF1\0\0", "found 6 bytes, wanted at least 8"),
         (struct.pack("<4sI", b"RWF1", 2**31), "declared length of 2147483648 bytes"),
         (struct.pack("<4sI", b"RWF1", 1) + b"\x80", "Object missing required field `attempt`"),
     ],

@@ -161,8 +161,10 @@ def unpack_block(header: FrameHeader, block: bytes) -> Frame:
 
 
 def _split(body: bytes) -> tuple[FrameHeader, bytes]:
-    if len(body) < _PREFIX.size or not body.startswith(_MAGIC):
+    if not body.startswith(_MAGIC):
         raise FrameError(f"body: found {body[:4]!r} at its start, wanted {_MAGIC!r}")
+    if len(body) < _PREFIX.size:
+        raise FrameError(f"body: found {len(body)} bytes, wanted at least {_PREFIX.size}")
     _, header_bytes = _PREFIX.unpack_from(body)
     if header_bytes > min(_MAX_HEADER_BYTES, len(body) - _PREFIX.size):
         raise FrameError(
