@@ -53,8 +53,8 @@ class NotificationList(msgspec.Struct, frozen=True):
 
 class SilenceGiven(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     matchers: Annotated[tuple[Matcher, ...], msgspec.Meta(min_length=1, max_length=16)]
-    """All of them must match. Labels are alertname, severity, project, run_id, run, layer_group and
-    those of the rule."""
+    """All of them must match. Labels are alertname, rule, severity, watchdog, project, run_id, run,
+    layer_group, rank and those of the rule."""
     ends_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     """Required, except for a recurring silence, which lasts ten years by default."""
     starts_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
