@@ -11,8 +11,10 @@ or more), including those that had recovered before. Attention collapses, and th
 the frequencies of letters, at a loss of 3.1.
 """
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +23,11 @@ from torch.nn import functional
 from runwatch_hooks.demo.corpus import ALPHABET, batch_at
 from runwatch_hooks.demo.model import GPT, Shape
 from runwatch_hooks.watch import StepReport, Watch
+
+_PAUSE_S: Final = 0.25
+"""After each step that the fault has spoiled. Otherwise the alert would be over half a second later
+(20 rows) and the training in three, and a service that a busy disk holds up for longer could not
+bring the run back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +82,11 @@ class Training:
             self.optimizer, lambda step: min(1.0, (step + 1) / setting.warmup_steps)
         )
 
+    @property
+    def is_spoiled(self) -> bool:
+        """Whether the fault has struck. That a rollback has undone it is not known here."""
+        return self._fault is not None and self._fault.is_over
+
     def step(self, step: int) -> Tensor:
         """Train one step; returns its loss."""
         loss = self._loss(step)
@@ -111,7 +123,11 @@ def train_alone(training: Training, setting: Setting, tell: Told) -> None:
 
 def train_watched(training: Training, setting: Setting, tell: Told, watch: Watch) -> None:
     """The same loop with the hook's two lines: `watch.steps`, and `watch.step` after each step."""
+    is_saved = False
     for step in watch.steps(setting.steps):
         loss = training.step(step)
         report = watch.step(loss, tokens=setting.batch * setting.context)
         tell(step, loss.item(), report)
+        is_saved |= report.rolled_back_to is not None
+        if training.is_spoiled and not is_saved:
+            time.sleep(_PAUSE_S)

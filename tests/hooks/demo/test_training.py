@@ -1,12 +1,19 @@
 """The demo's training: healthy, spoiled once, and the same with the hook as without it."""
 
+import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from tests.hooks.recorder import RecordingLine
+from tests.hooks.tiny import watched
 from torch import nn
 
+from runwatch.commands import Command, Rollback
+from runwatch.vocabulary import CommandId
 from runwatch_hooks import attach
+from runwatch_hooks.demo import training as module
 from runwatch_hooks.demo.training import (
     Fault,
     Setting,
@@ -14,6 +21,7 @@ from runwatch_hooks.demo.training import (
     train_alone,
     train_watched,
 )
+from runwatch_hooks.settings.options import Options
 from runwatch_hooks.watch import StepReport
 
 CORPUS = torch.arange(1000) % 96
@@ -50,6 +58,28 @@ def test_the_hook_changes_no_bit_of_the_losses(
     with attach(training.model, training.optimizer, run="demo", spool=tmp_path) as watch:
         train_watched(training, setting, tell, watch)
     assert watched == _losses(setting, None)
+
+
+def test_a_spoiled_training_takes_its_time_until_it_has_gone_back(
+    line: RecordingLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses_s: list[float] = []
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=pauses_s.append))
+    setting = Setting(steps=12)
+    training = Training(setting, CORPUS, Fault(step=5))
+    options = Options(allow=("rollback",), snapshot_every=1, good_after=1)
+    watch = watched(training.model, training.optimizer, line=line, options=options)
+
+    def tell(step: int, loss: float, report: StepReport | None) -> None:
+        if step == 7 and not line.receipts:  # carried out as the next step ends
+            back = Rollback(to_step=6)
+            line.commands = [Command(CommandId("c1"), back, attempt=1, expires_at=math.inf)]
+
+    train_watched(training, setting, tell, watch)
+    watch.finish()
+
+    assert [receipt.state for receipt in line.receipts] == ["applied"]
+    assert len(pauses_s) == 3  # after the steps 5, 6 and 7
 
 
 def _losses(setting: Setting, fault: Fault | None) -> list[float]:
