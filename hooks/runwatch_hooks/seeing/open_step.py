@@ -162,9 +162,16 @@ class OpenStep:
     def _read(self, slots: Sequence[int], stage: Stage, scale: Tensor | None) -> None:
         if slots and self._plan().gradients and not self._are_unchanged(slots):
             self._statistics.read_gradients(slots, scale)
-            self._stages |= dict.fromkeys(slots, stage)
+            self._stages |= dict.fromkeys(slots, self._stage_of(slots, stage))
             if self._used:
                 self._used.difference_update(slots)
+
+    def _stage_of(self, slots: Sequence[int], stage: Stage) -> Stage:
+        """The stage that a reading counts as. One that finds no gradient, of layers that were
+        frozen since and are in no clip, does not count as later than those that did."""
+        if any(self._statistics.gradient_at(one) is not None for one in slots):
+            return stage
+        return min(stage, max(self._stages.values(), default=stage))
 
     def _take_used(self) -> set[int]:
         """Collected only when asked for, which most rows never do."""

@@ -157,6 +157,24 @@ def test_gradients_are_read_before_a_clip_that_was_imported_by_name(line: Record
     assert line.events[0].detail == {"stage": "preclip"}
 
 
+def test_layers_without_a_gradient_that_a_clip_leaves_out_do_not_count_as_read_after_it(
+    line: RecordingLine,
+) -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    optimizer = sgd(model)
+    watch = watched(model, optimizer, line=line)
+    for is_frozen in (False, True):
+        model[0].requires_grad_(not is_frozen)
+        model(torch.ones(5, 4)).sum().backward()
+        clip_grad_norm_([one for one in model.parameters() if one.requires_grad], 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        watch.step()
+
+    stages = [event.detail for event in line.events if event.kind == "grad_stage"]
+    assert stages == [{"stage": "preclip"}]
+
+
 def test_a_clip_that_was_not_needed_is_none(line: RecordingLine) -> None:
     model = linear()
     optimizer = sgd(model)
