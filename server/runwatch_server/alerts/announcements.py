@@ -1,4 +1,5 @@
-"""Announces news of alerts: one log line for each, and a wake-up of open event streams."""
+"""Announces news of alerts: a line of the log for each that fires or is over, and a wake-up of open
+event streams."""
 
 import asyncio
 import logging
@@ -9,16 +10,26 @@ from weakref import WeakSet
 
 from runwatch.alerts import AlertState
 from runwatch_server.alerts.recording.transitions import News
-from runwatch_server.alerts.records import AlertRecord
 
 log = logging.getLogger(__name__)
 
 _TOLD: Final = (AlertState.FIRING, AlertState.RESOLVED)
 
 
-def _level(alert: AlertRecord) -> int:
-    is_loud = alert.state is AlertState.FIRING and alert.is_notifiable
-    return logging.WARNING if is_loud else logging.INFO
+def _announce_in_log(one: News) -> None:
+    """A warning if people are notified for the first time. An alert that comes back before it is
+    over is told quietly: a loss that oscillates around a rule's level crosses it many times."""
+    alert = one.alert
+    log.log(
+        logging.WARNING if one.acts else logging.INFO,
+        "alert %s %s at step %d of run %s (%s): %s",
+        alert.rule,
+        alert.state,
+        alert.last_step,
+        alert.run_id,
+        alert.severity,
+        alert.facts.summary,
+    )
 
 
 class Announcer:
@@ -33,19 +44,10 @@ class Announcer:
 
     def post(self, news: Sequence[News]) -> None:
         for one in news:
-            alert = one.alert
-            self.transitions[alert.rule, alert.state] += 1
-            if alert.state in _TOLD:
-                log.log(
-                    _level(alert),
-                    "alert %s %s at step %d of run %s (%s): %s",
-                    alert.rule,
-                    alert.state,
-                    alert.last_step,
-                    alert.run_id,
-                    alert.severity,
-                    alert.facts.summary,
-                )
+            is_change = one.before is not one.alert.state
+            self.transitions[one.alert.rule, one.alert.state] += is_change
+            if one.acts or (is_change and one.alert.state in _TOLD):
+                _announce_in_log(one)
         self.wake()
 
     def wake(self) -> None:

@@ -59,6 +59,9 @@ class News:
     """The actions of the rule."""
     ladder: Sequence[Rung]
     _: KW_ONLY
+    before: AlertState | None
+    """The alert's state before: the same where it became worse or was explained; None if it is
+    new."""
     acts: bool
     """Whether people are notified for the first time, so that the rule's actions are considered."""
     got_worse: bool = False
@@ -89,6 +92,7 @@ async def record(
                 transition.step,
                 transition.actions,
                 transition.ladder,
+                before=None if before is None else before.state,
                 acts=_becomes_notifiable(before, after),
                 got_worse=_is_verdict_of_worse(before, after),
             )
@@ -123,7 +127,16 @@ async def release(
         if not after.shadow:
             await source.notify(connection, after)
         rule = next(rule for rule in IN_CODE if rule.name == after.rule)
-        news.append(News(after, step, rule.actions, rule.ladder, acts=after.is_notifiable))
+        news.append(
+            News(
+                after,
+                step,
+                rule.actions,
+                rule.ladder,
+                before=alert.state,
+                acts=after.is_notifiable,
+            )
+        )
     return news, is_any_left
 
 
