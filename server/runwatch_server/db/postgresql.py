@@ -33,7 +33,7 @@ from runwatch_server.db.postgresql_engine import (
     make_engine,
     migrating_engine,
 )
-from runwatch_server.db.postgresql_errors import Fate, answer_of, fate_of, sqlstate
+from runwatch_server.db.postgresql_errors import Fate, answer_of, fate_of, sqlstate, words_of
 from runwatch_server.errors import DatabaseUnreachableError, OverloadedError
 
 log = logging.getLogger(__name__)
@@ -106,12 +106,13 @@ class PostgresStore:
                     await connection.execute(sa.select(1))
                 return
             except OverloadedError as error:
+                why = words_of(error.__cause__ or error)
                 if asyncio.get_running_loop().time() > deadline:
-                    raise DatabaseUnreachableError(self.place, str(error.__cause__)) from error
-                log.info("%s does not answer yet (%s)", self.place, error.__cause__)
+                    raise DatabaseUnreachableError(self.place, why) from error
+                log.info("%s does not answer yet (%s)", self.place, why)
                 await asyncio.sleep(1.0)
             except Exception as error:
-                raise DatabaseUnreachableError(self.place, str(error)) from error
+                raise DatabaseUnreachableError(self.place, words_of(error)) from error
 
     async def close(self) -> None:
         await self._channel.close()

@@ -56,6 +56,11 @@ def answer_of(error: Exception) -> Exception:
     return error
 
 
+def words_of(error: BaseException) -> str:
+    """What the server or the driver says, without what SQLAlchemy puts around it."""
+    return str(_driver_error(error))
+
+
 def sqlstate(error: BaseException) -> str:
     """PostgreSQL's five-character error code; empty if the error has none."""
     state = getattr(_driver_error(error), "sqlstate", None)

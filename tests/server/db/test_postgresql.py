@@ -25,7 +25,12 @@ from runwatch_server.db.locks import lock_number
 from runwatch_server.db.postgresql import PostgresStore
 from runwatch_server.db.postgresql_engine import PostgresAddress
 from runwatch_server.db.postgresql_errors import Fate, fate_of
-from runwatch_server.errors import OverloadedError, SettingsError, UnprocessableError
+from runwatch_server.errors import (
+    DatabaseUnreachableError,
+    OverloadedError,
+    SettingsError,
+    UnprocessableError,
+)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
 
@@ -262,6 +267,18 @@ async def test_a_database_that_is_not_there_is_no_fault_of_the_request() -> None
             pass
 
     assert refused.value.headers == {"Retry-After": "2"}
+
+
+async def test_a_server_that_refuses_us_is_quoted_in_its_own_words(
+    tmp_path: Path, postgres: Postgres
+) -> None:
+    database = Database(make_store(tmp_path, postgres.url("no_such_database")))
+
+    with pytest.raises(DatabaseUnreachableError) as refused:
+        async with database:
+            pass
+
+    assert ': found database "no_such_database" does not exist, wanted' in str(refused.value)
 
 
 def test_a_url_of_another_kind_is_refused(tmp_path: Path) -> None:
