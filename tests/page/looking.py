@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 
 def settle(page: Page) -> None:
@@ -16,6 +16,14 @@ def settle(page: Page) -> None:
     page.evaluate("scrollTo(0, 0)")
     page.mouse.move(0, 0)
     let_it_fade(page)
+
+
+def let_it_stand(page: Page) -> None:
+    """Until nothing that comes later moves what is below it on a run's page: what happened, and the
+    charts, which gain a pixel when they are drawn."""
+    expect(page.locator("#actions")).not_to_contain_text("Loading")
+    expect(page.locator("#timeline .num-events")).not_to_have_text("…")
+    expect(page.locator("#charts .chart:not([data-drawn])")).to_have_count(0)
 
 
 def let_it_fade(page: Page) -> None:

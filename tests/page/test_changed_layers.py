@@ -4,6 +4,7 @@ import pytest
 from playwright.sync_api import expect
 from tests.end_to_end.real_service import RealService
 from tests.page.conftest import OpenWindow
+from tests.page.looking import let_it_stand
 from tests.page.seeding import STATS, Sender, Stream, curve, layer_stats
 
 from runwatch.layouts import Layer, Layout
@@ -39,6 +40,7 @@ def test_layers_of_before_are_rows_of_their_own_and_hatched_where_they_were_not(
     layers = page.locator("#layers")
     layers.scroll_into_view_if_needed()
     page.locator("#layers[data-drawn='grad_norm 0-99']").wait_for()
+    let_it_stand(page)
 
     expect(layers.locator(".names span")).to_have_text(list(ROWS))
     expect(layers.locator(".gap-key")).to_be_visible()

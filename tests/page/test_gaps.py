@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import expect
 from tests.end_to_end.real_service import RealService
 from tests.page.conftest import OpenWindow
+from tests.page.looking import let_it_stand
 from tests.page.seeding import Sender, Stream, layer_stats, layout_of
 from tests.waiting import until
 
@@ -85,6 +86,7 @@ def test_the_heat_map_hatches_steps_without_values_and_says_why(
     layers = page.locator("#layers")
     layers.scroll_into_view_if_needed()
     page.locator("#layers[data-drawn='grad_norm 0-99']").wait_for()
+    let_it_stand(page)
     canvas = layers.locator("canvas")
 
     assert canvas.evaluate(_INK, [1, 39]) == 1

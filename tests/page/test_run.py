@@ -10,6 +10,7 @@ from playwright.sync_api import Locator, Page, Route, expect
 from tests.end_to_end.real_service import RealService
 from tests.page.conftest import OpenWindow
 from tests.page.line import Line
+from tests.page.looking import let_it_stand
 from tests.page.seeding import (
     Sender,
     Stream,
@@ -257,6 +258,7 @@ def test_a_click_on_a_cell_shows_the_layer_its_neighbours_and_the_worst_of_the_s
     layers = page.locator("#layers")
     layers.scroll_into_view_if_needed()
     expect(layers).to_have_attribute("data-drawn", "grad_norm 0-2999")
+    let_it_stand(page)
 
     layers.locator("canvas").click(position={"x": 700, "y": 200})
 
@@ -372,7 +374,7 @@ def test_hundreds_of_ranks_stand_in_one_picture(window: OpenWindow, runs: Runs) 
     until(lambda: runs.sender.ask("GET", f"/alerts?run_id={run_id}")["judged"])
     visitor = window()
     page = visitor.open(f"/runs/{run_id}")
-    expect(page.locator("#actions")).not_to_contain_text("Loading")  # it moves what is below
+    let_it_stand(page)  # a row is two pixels high
 
     ranks = page.locator("#ranks")
     ranks.scroll_into_view_if_needed()
