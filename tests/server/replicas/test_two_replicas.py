@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import math
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -119,21 +120,24 @@ async def test_an_event_stream_shows_what_the_other_replica_did(
 async def test_what_a_replica_leaves_is_taken_up_by_the_other(
     tmp_path: Path, postgres_url: str
 ) -> None:
-    async with serve(Storage(tmp_path / "second", postgres_url)) as second:
+    """The other begins once the run is owned: it would take one that nobody owns yet."""
+    async with AsyncExitStack() as leaving:
+        first = await leaving.enter_async_context(serve(Storage(tmp_path / "first", postgres_url)))
+        run_id = await first.new_run()
+        await first.post(run_id, frame(1, [1.0]))
+        await until_told(lambda: _is_owned(first, run_id))
         async with serve(
-            Storage(tmp_path / "first", postgres_url), admin_key=second.admin_key
-        ) as first:
-            run_id = await first.new_run()
-            await first.post(run_id, frame(1, [1.0]))
-            await until_told(lambda: _is_owned(first, run_id))
+            Storage(tmp_path / "second", postgres_url), admin_key=first.admin_key
+        ) as second:
+            await leaving.aclose()
 
-        await second.post(run_id, frame(2, [math.nan], first_step=1))
-        await until_told(lambda: _is_owned(second, run_id))
+            await second.post(run_id, frame(2, [math.nan], first_step=1))
+            await until_told(lambda: _is_owned(second, run_id))
 
-        async def is_told() -> bool:
-            return await alerts(second, run_id) == [("NonFinite", "firing")]
+            async def is_told() -> bool:
+                return await alerts(second, run_id) == [("NonFinite", "firing")]
 
-        await until_told(is_told)
+            await until_told(is_told)
 
 
 async def test_a_rank_that_speaks_to_the_other_replica_is_not_silent(
