@@ -8,6 +8,7 @@ that leaves out the wrong batch, and people would be notified of one failure twi
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -61,15 +62,28 @@ def first_broken(frame: Frame) -> Place | None:
     """The first step of a frame with a loss or gradients that are not finite; None if there is
     none."""
     broken_N = np.zeros(frame.num_steps, np.bool_)
-    for column, name in enumerate(frame.metric_names):
+    counts, losses = _columns_of(frame.metric_names)
+    for column in counts:
+        broken_N |= frame.metrics[:, column] > 0.0
+    for column in losses:
         values_N = np.ascontiguousarray(frame.metrics[:, column])
-        if name == "nonfinite":
-            broken_N |= values_N > 0.0
-        elif is_loss(name) and not is_of_evaluation(name):
-            broken_N |= ~np.isfinite(values_N) & ~is_absent(values_N)
+        broken_N |= ~np.isfinite(values_N) & ~is_absent(values_N)
     if not broken_N.any():
         return None
     return frame.segment, frame.first_step + int(broken_N.argmax())
+
+
+@lru_cache(maxsize=64)
+def _columns_of(metric_names: tuple[str, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Columns of the counts of non-finite numbers, and of the losses of the training. The frames of
+    a run have few different sets of metrics, and each frame is looked at."""
+    counts = [column for column, name in enumerate(metric_names) if name == "nonfinite"]
+    losses = [
+        column
+        for column, name in enumerate(metric_names)
+        if name != "nonfinite" and is_loss(name) and not is_of_evaluation(name)
+    ]
+    return tuple(counts), tuple(losses)
 
 
 def sound_until(judged: Place, waiting: Sequence[CommittedFrame]) -> Place:

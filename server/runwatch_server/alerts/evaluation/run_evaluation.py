@@ -80,21 +80,26 @@ class RunEvaluation:
 
     async def step(self) -> bool:
         """Judge one batch of frames; returns whether there was one."""
-        keys = self._streams.keys() | self._arrived.keys()
-        for key in sorted(keys, key=self._turn):
+        for key in self._turns():
             stream = await self._loaded(key)
             if stream.queue.is_behind and await self._advance(stream):
                 return True
         return False
 
-    def _turn(self, key: StreamKey) -> tuple[int, bool, int]:
-        """Sorts streams: rank 0 before the others, except for one that has waited until rank 0 had
-        come as far: the rank whose loss broke is judged before those whose gradients it broke."""
-        stream = self._streams.get(key)
-        held = None if stream is None else stream.held
+    def _turns(self) -> list[StreamKey]:
+        """The streams that are behind, in the order of their turns: rank 0 before the others,
+        except for one that has waited until rank 0 had come as far: the rank whose loss broke is
+        judged before those whose gradients it broke. Asked for each batch, and a job may have a
+        thousand ranks: nothing here looks at a frame for each of them."""
+        behind = {key: one for key, one in self._streams.items() if one.queue.is_behind}
+        held = {key: one.held for key, one in behind.items() if one.held is not None}
+        sound = {attempt: self._sound_until(attempt) for attempt in {key.attempt for key in held}}
         now = self._context.clock.monotonic()
-        is_next = held is not None and held.has_turn(self._sound_until(key.attempt), now)
-        return key.attempt, not is_next, key.rank
+        is_next = {key for key, one in held.items() if one.has_turn(sound[key.attempt], now)}
+        return sorted(
+            behind.keys() | self._arrived.keys(),
+            key=lambda key: (key.attempt, key not in is_next, key.rank),
+        )
 
     def _sound_until(self, attempt: int) -> Place:
         """How far rank 0 is known, before anything broke that is not judged yet."""

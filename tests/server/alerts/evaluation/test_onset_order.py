@@ -2,10 +2,28 @@
 
 import asyncio
 import math
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 
-from tests.server.alerts.bench import Bench, StartService, healthy
+from tests.server.alerts.bench import Bench, HandClock, StartService, healthy, start
+from tests.server.harness import Storage
 
 from runwatch.commands import Rollback
+from runwatch_server.clock import Clock
+
+
+@dataclass
+class CountingClock(HandClock):
+    """Counts how often somebody looks how much time has passed."""
+
+    num_looks: int = 0
+
+    def as_clock(self) -> Clock:
+        def monotonic() -> float:
+            self.num_looks += 1
+            return self.monotonic_s
+
+        return Clock(wall=lambda: self.wall_s, monotonic=monotonic)
 
 
 async def start_ranks(bench: Bench) -> None:
@@ -92,3 +110,21 @@ def test_steps_before_the_one_that_broke_are_judged_at_once(start_service: Start
             assert await told_of(bench) == [(1, 10)]
 
     asyncio.run(scenario())
+
+
+def test_no_turn_looks_at_each_rank_that_waits(storage: Storage) -> None:
+    num_ranks, clock = 40, CountingClock()
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            bench = await start(stack, storage, clock)
+            await bench.open(num_ranks=num_ranks)
+            for rank in range(1, num_ranks):
+                await bench.send([math.nan], first_step=11, rank=rank)
+            await bench.pause_of_evaluators()
+            clock.num_looks = 0
+            await bench.send(healthy(12), first_step=0)
+            await bench.settle()
+
+    asyncio.run(scenario())
+    assert clock.num_looks < 10 * num_ranks
