@@ -29,8 +29,9 @@ log = OwnLog(__name__)
 class Recorder:
     """Writes one rank's spool. If the disk fails, frames stay in memory.
 
-    Used by the sender's thread. Only `note_end` and `say_what_is_left` are called by the training
-    thread too, once it waits for the sender no longer.
+    Used by the sender's thread. Only `note_end`, which may wait for the disk, and
+    `say_what_is_left`, which does not, are called by others: once the training thread waits for the
+    sender no longer.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Recorder:
         self._folder = folder
         self._meta = meta
         self._unwritten_meta = False
-        # Both threads write meta.json: without it, what the sender had just begun to write could
+        # Two threads may write meta.json: without it, what the sender had just begun to write could
         # replace how the attempt ended.
         self._meta_lock = threading.Lock()
         self._queue = queue
@@ -55,7 +56,8 @@ class Recorder:
         self._segment = 0
         self._num_damaged_bytes = 0
         self._told_invalid = False
-        self._has_said_what_is_left = False
+        # Never released. It is not the lock above, which is held while the disk writes.
+        self._first_to_say_it = threading.Lock()
         self._notes: list[Event] = []
         """Events of the sender's own, for the next frame with rows: rules read events by rows."""
         self._is_open = False
@@ -160,9 +162,7 @@ class Recorder:
     def say_what_is_left(self) -> None:
         """Warn once that records are left in the spool, and how to send them. The training thread
         says so when it stops waiting for the sender, and the sender when it ends, perhaps later."""
-        with self._meta_lock:
-            is_said, self._has_said_what_is_left = self._has_said_what_is_left, True
-        if is_said:
+        if not self._first_to_say_it.acquire(blocking=False):
             return
         log.warning(
             "not everything was delivered; send the rest with: runwatch sync %s",

@@ -34,10 +34,14 @@ _FORBIDDEN_WARNING_S: Final = 600.0
 _PORTION_S: Final = 0.5
 """A backlog is sent in turns of this length, between which the queue is emptied."""
 
+_NOTE_S: Final = 2.0
+"""Longest wait of the training thread for the file that says how the attempt ended. It takes
+milliseconds on a disk that works."""
+
 
 class Sender:
-    """Runs until it is closed, whatever fails. All work on disk and network happens in its
-    thread."""
+    """Runs until it is closed, whatever fails. All work on disk and network happens in its thread,
+    or in one that `close` starts because that one is held."""
 
     def __init__(
         self,
@@ -74,9 +78,22 @@ class Sender:
         self._closing = closing
         self._wakeup.ring()
         self._thread.join(timeout_s)
-        if self._thread.is_alive():  # held by a service that does not answer
-            self._recorder.note_end(closing)
+        if self._thread.is_alive():  # held by a service that does not answer, or by the disk
             self._recorder.say_what_is_left()
+            self._note_end(closing)
+
+    def _note_end(self, closing: AttemptClose) -> None:
+        """Write down how the attempt ended, in a thread that is left alone if the disk stands
+        still: the program that trains must end also then."""
+        noting = threading.Thread(
+            target=self._recorder.note_end, args=(closing,), name="runwatch-end", daemon=True
+        )
+        try:
+            noting.start()
+        except RuntimeError:  # the interpreter is shutting down, and starts no thread
+            self._recorder.note_end(closing)
+        else:
+            noting.join(_NOTE_S)
 
     def _run(self) -> None:
         yield_to_training()

@@ -1,6 +1,7 @@
 """Two threads at one spool: the sender, and the training thread that has waited long enough."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Final
@@ -9,14 +10,21 @@ from tests.hooks.transport.factories import ATTEMPT, LAYOUT, RUN, row, settings
 from tests.waiting import LONGEST_S
 
 from runwatch.messages import AttemptClose
+from runwatch_hooks.transport.former_lives import FormerLives
+from runwatch_hooks.transport.pace import Pace
 from runwatch_hooks.transport.receipts import ReceiptBox
 from runwatch_hooks.transport.recorder import Recorder
 from runwatch_hooks.transport.row_queue import RowQueue
+from runwatch_hooks.transport.sender import Sender
 from runwatch_hooks.transport.spool_folder import SpoolFolder, SpoolMeta
+from runwatch_hooks.transport.wakeup import Wakeup
 
 CLOSING: Final = AttemptClose("finished", last_step=0)
 TIME_TO_OVERTAKE_S: Final = 0.5
 """For a thread that nothing holds back: with less of it a fault may be missed, and no more."""
+
+TIME_TO_CLOSE_S: Final = 30.0
+"""Far more than the training thread waits for the sender and the disk."""
 
 
 class SlowFolder(SpoolFolder):
@@ -55,3 +63,22 @@ def test_the_end_is_kept_though_the_sender_was_just_writing_down_a_layout(tmp_pa
 
     assert folder.read_meta().closing == CLOSING
     assert list(folder.read_meta().layouts) == [LAYOUT.hash]
+
+
+def test_the_training_thread_does_not_wait_for_a_disk_that_stands_still(tmp_path: Path) -> None:
+    queue, folder = RowQueue(2**20), SlowFolder(tmp_path / "run" / "attempt")
+    meta = SpoolMeta(run=RUN, attempt=ATTEMPT, rank=0)
+    recorder = Recorder(settings(tmp_path), folder, meta, queue, ReceiptBox())
+    former = FormerLives(settings(tmp_path), folder.path, 0)
+    pace = Pace(close_s=0.01, calm_s=0.01, now=time.monotonic())
+    sender = Sender(recorder, None, None, None, former, Wakeup(), pace)
+    recorder.open()
+    queue.put(row())
+    folder.is_slow = True
+    sender.start()
+    assert folder.writes.wait(LONGEST_S)
+    with ThreadPoolExecutor(1) as threads:
+        closing = threads.submit(sender.close, CLOSING, 0.1)
+        done, _ = wait([closing], TIME_TO_CLOSE_S)
+        folder.goes_on.set()
+    assert done == {closing}
