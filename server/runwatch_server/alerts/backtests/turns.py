@@ -62,7 +62,8 @@ class BacktestTurns:
         second."""
         for stored in frames:
             rows = Rows.from_frame(stored.frame, stored.layout)
-            if rows.unplaced:
+            # What came before the range would otherwise count in its first row.
+            if rows.unplaced and stored.frame.first_step >= (self._first_step or 0):
                 self.test.observe(rows)
             for wanted in within(rows, self._first_step, self._last_step):
                 yield from self._cut(wanted)

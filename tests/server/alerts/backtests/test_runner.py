@@ -70,6 +70,22 @@ async def test_what_came_in_a_frame_without_rows_is_read_with_the_next_row(api: 
     assert [(one["alert"], one["firing_step"]) for one in run["alerts"]] == [("Unwatched", 3)]
 
 
+async def test_what_came_without_rows_before_the_first_step_asked_for_is_not_read(
+    api: Api,
+) -> None:
+    run_id = await api.new_run()
+    told = frame(1, [], first_step=3, events=(Event(3, "unwatched", 1.7e9, {}),))
+    for sent in (told, frame(2, [1.0, 1.0, 1.0], first_step=3)):
+        assert (await api.post(run_id, sent)).status_code == 200
+    await api.until_judged(run_id)
+
+    asked = {"run_id": run_id, "first_step": 5}
+    found = await api.json("POST", "/rules/backtest", json=asked)
+
+    (run,) = found["runs"]
+    assert (run["rows"], run["alerts"]) == (1, [])
+
+
 async def test_others_read_while_as_many_backtests_are_judged_as_sqlite_has_readers(
     api: Api,
 ) -> None:
