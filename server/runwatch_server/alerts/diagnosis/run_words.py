@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from runwatch.number_texts import count
+from runwatch.number_texts import count, counted
 from runwatch_server.alerts.records import RunEvent
 from runwatch_server.commands.records import CommandRecord
 
@@ -17,10 +17,17 @@ def _step(detail: Mapping[str, object], name: str) -> str:
 def _words_of_gap(detail: Mapping[str, object]) -> str:
     """A gap that the service found, that the trainer reports of its rows, or of their layers."""
     if "lost_rows" in detail:
-        return f"{detail['lost_rows']} rows were lost ({_reason(detail)})"
+        return f"the trainer lost {_lost(detail)} ({_reason(detail)})"
     if "rows_without_stats" in detail:
         return f"{detail['rows_without_stats']} rows came without their layers' numbers"
     return f"{detail.get('num_frames', 'some')} frames are missing"
+
+
+def _lost(detail: Mapping[str, object]) -> str:
+    """How many rows and events were lost. A damaged record does not say what it held."""
+    numbers = {noun: detail.get(f"lost_{noun}s") for noun in ("row", "event")}
+    told = [counted(num, noun) for noun, num in numbers.items() if isinstance(num, int) and num]
+    return " and ".join(told) or "an unknown number of rows"
 
 
 def _reason(detail: Mapping[str, object]) -> str:

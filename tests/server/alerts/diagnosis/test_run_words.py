@@ -10,7 +10,19 @@ from runwatch_server.alerts.records import RunEvent
     ("detail", "words"),
     [
         ({"first_seq": 2, "num_frames": 3}, "3 frames are missing"),
-        ({"lost_rows": 7, "reason": "spool_full"}, "7 rows were lost (spool full)"),
+        ({"lost_rows": 7, "reason": "spool_full"}, "the trainer lost 7 rows (spool full)"),
+        (
+            {"lost_rows": 1, "lost_events": 2, "reason": "refused"},
+            "the trainer lost 1 row and 2 events (refused)",
+        ),
+        (
+            {"lost_rows": 0, "lost_events": 3, "reason": "invalid"},
+            "the trainer lost 3 events (invalid)",
+        ),
+        (
+            {"lost_rows": 0, "lost_events": 0, "reason": "spool_damaged"},
+            "the trainer lost an unknown number of rows (spool damaged)",
+        ),
         ({"rows_without_stats": 2}, "2 rows came without their layers' numbers"),
     ],
 )
