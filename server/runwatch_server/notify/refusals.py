@@ -44,9 +44,18 @@ _heard: Final = _Heard()
 def _read_and_drop(record: logging.LogRecord) -> bool:
     if _heard.is_listening:
         is_answer = record.levelno >= logging.WARNING
-        found = reason_in(record.getMessage(), is_answer=is_answer)
+        found = reason_in(_text_of(record), is_answer=is_answer)
         _heard.reason = found or _heard.reason
     return False
+
+
+def _text_of(record: logging.LogRecord) -> str:
+    """Empty if it has other arguments than it names. Some entries of Apprise are formatted twice,
+    so an address with a percent sign is enough; raised here, that would end the sending."""
+    try:
+        return record.getMessage()
+    except (TypeError, ValueError, KeyError):
+        return ""
 
 
 def reason_in(entry: str, *, is_answer: bool) -> str | None:

@@ -1,8 +1,10 @@
 """Why a message was refused, as found in Apprise's log: known signs, and no text of its own."""
 
+import logging
+
 import pytest
 
-from runwatch_server.notify.refusals import reason_in
+from runwatch_server.notify.refusals import listening, reason_in, take_over_log
 
 
 @pytest.mark.parametrize(
@@ -42,3 +44,14 @@ def test_an_exception_is_told_in_our_words(entry: str, reason: str) -> None:
 )
 def test_what_was_sent_or_answered_is_no_reason(entry: str) -> None:
     assert reason_in(entry, is_answer=False) is None
+
+
+def test_an_entry_with_wrong_arguments_does_not_end_the_sending() -> None:
+    take_over_log()
+    log = logging.getLogger("apprise")
+    with listening() as heard:
+        # As Apprise's plug-in for Office 365 writes an address.
+        log.debug("Office 365 %s URL: https://example.com/users/a%40b", "POST")
+        log.warning("Failed to send Office 365 notification: error=403.")
+
+    assert heard.reason == "it answered with the status 403"
