@@ -1,10 +1,14 @@
 """Hosts that requests are addressed to: as a setting names them, and in the header `Host`."""
 
+import re
 from ipaddress import ip_address
 from typing import Final
-from urllib.parse import urlsplit
 
 _NEVER_IN_A_NAME: Final = frozenset("*:/@?# ")
+_HEADER: Final = re.compile(
+    r"(?:\[(?P<address>[^][\s]+)\]|(?P<name>[^][:/@?#\\\s]+))(?::[0-9]*)?", re.ASCII
+)
+"""For the whole header: `urlsplit` finds a host in `[::1].example.com` and `127.0.0.1:x` too."""
 
 
 def is_host_pattern(text: str) -> bool:
@@ -23,10 +27,11 @@ def is_ip_address(text: str) -> bool:
 
 
 def host_in(header: str) -> str:
-    """The host without its port, in small letters; empty if the header holds anything else."""
-    try:
-        parts = urlsplit(f"//{header}")
-    except ValueError:
+    """The host without its port, in small letters, and without the dot that a name may end with;
+    empty if the header holds anything else."""
+    found = _HEADER.fullmatch(header)
+    if found is None:
         return ""
-    is_plain = parts.netloc == header and "@" not in header
-    return (parts.hostname or "") if is_plain else ""
+    if address := found["address"]:
+        return address.lower() if is_ip_address(address) else ""
+    return found["name"].lower().removesuffix(".")

@@ -26,8 +26,9 @@ class KnownHosts:
         self, app: ASGIApp, *, hosts: Collection[str], on_problem: Callable[[str], None]
     ) -> None:
         self._app = app
-        self._names = frozenset(host.lower() for host in hosts)
-        self._endings = tuple(host[1:].lower() for host in hosts if host.startswith("*"))
+        names = [host.lower().removesuffix(".") for host in hosts]
+        self._names = frozenset(names)
+        self._endings = tuple(name[1:] for name in names if name.startswith("*"))
         self._on_problem = on_problem
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -23,7 +23,17 @@ async def test_a_request_without_a_host_comes_from_no_browser(api: Api) -> None:
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "127.0.0.1.evil.example", "x@127.0.0.1", "127.0.0.1/x", "[::1", "localhost."],
+    [
+        "evil.example",
+        "evil.example.",
+        "127.0.0.1.evil.example",
+        "127.0.0.1:evil.example",
+        "[::1].evil.example",
+        "[localhost]",
+        "x@127.0.0.1",
+        "127.0.0.1/x",
+        "[::1",
+    ],
 )
 async def test_any_other_host_is_refused_by_name(api: Api, host: str) -> None:
     refused = await api.http.get("/readyz", headers={"Host": host})
@@ -36,6 +46,8 @@ async def test_any_other_host_is_refused_by_name(api: Api, host: str) -> None:
     ("host", "status"),
     [
         ("Runwatch.Example:443", 200),
+        ("runwatch.example.", 200),
+        ("a.below.example.:8321", 200),
         ("a.below.example", 200),
         ("below.example", 400),
         ("www.runwatch.example", 400),
