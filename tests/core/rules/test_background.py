@@ -118,6 +118,23 @@ def test_events_of_an_attempt_that_is_over_are_not_counted_in_the_next() -> None
     assert evaluator.observe(rows_with_events(1, attempt=2)) == []
 
 
+@pytest.mark.parametrize(
+    ("lost_rows", "lost_events", "names"),
+    [(0, 2, ("loss",)), (1, 2, ("loss", "rows_lost")), (0, 0, ("loss", "rows_lost"))],
+    ids=["events", "rows and events", "a damaged record"],
+)
+def test_a_gap_of_events_alone_is_no_lost_row(
+    lost_rows: int, lost_events: int, names: tuple[str, ...]
+) -> None:
+    gap = Event(3, "gap", 0.0, {"lost_rows": lost_rows, "lost_events": lost_events})
+    frame = Frame(
+        attempt=1, rank=0, seq=1, segment=0, first_step=3, times=np.zeros(1),
+        metric_names=("loss",), metrics=np.ones((1, 1)), events=(gap,),
+    )  # fmt: skip
+
+    assert Rows.from_frame(frame, None).metric_names == names
+
+
 @pytest.mark.parametrize(("kind", "series"), [("unwatched", "unwatched"), ("gap", "rows_lost")])
 def test_events_are_counted_in_the_row_of_their_step(kind: str, series: str) -> None:
     events = [Event(step, kind, 0.0, {}) for step in (3, 4, 4, 99)]

@@ -112,12 +112,13 @@ _COUNTED_EVENTS: Final = {
 def _counted_events(frame: Frame) -> tuple[tuple[str, ...], NDArray[np.float64]]:
     """(N, E) how many events of a kind came at each row, not recorded where none did. One whose
     step the frame does not hold counts at the nearest row."""
-    events = [event for event in frame.events if event.kind in _COUNTED_EVENTS]
     names = tuple(_numbers_of(frame.events))
     counts = np.full((frame.num_steps, len(names)), ABSENT_64)
-    for event in events if frame.num_steps else ():
+    for event in frame.events if frame.num_steps else ():
+        if (name := _count_of(event)) is None:
+            continue
         row = min(max(event.step - frame.first_step, 0), frame.num_steps - 1)
-        column = names.index(_COUNTED_EVENTS[event.kind])
+        column = names.index(name)
         before = 0.0 if is_absent(counts[[row], column])[0] else counts[row, column]
         counts[row, column] = before + 1.0
     return names, counts
@@ -125,8 +126,17 @@ def _counted_events(frame: Frame) -> tuple[tuple[str, ...], NDArray[np.float64]]
 
 def _numbers_of(events: Iterable[Event]) -> dict[str, int]:
     """How many of the events are of each kind that rules read, by the names of their counts."""
-    kinds = (event.kind for event in events)
-    return dict(Counter(_COUNTED_EVENTS[kind] for kind in kinds if kind in _COUNTED_EVENTS))
+    names = (_count_of(event) for event in events)
+    return dict(Counter(name for name in names if name is not None))
+
+
+def _count_of(event: Event) -> str | None:
+    """The count that an event adds to; None if rules do not read it. A gap of events alone lost no
+    row. One in which nothing is counted comes of a damaged record, which may have held rows."""
+    lost_rows, lost_events = event.detail.get("lost_rows"), event.detail.get("lost_events")
+    if event.kind == "gap" and lost_rows == 0 and lost_events:
+        return None
+    return _COUNTED_EVENTS.get(event.kind)
 
 
 def columns_by_name(names: tuple[str, ...]) -> dict[str, int]:
