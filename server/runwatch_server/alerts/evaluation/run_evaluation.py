@@ -155,7 +155,8 @@ class RunEvaluation:
 
         await self._store_state(stream, check_run, upto_seq=last_seq)
         stream.queue.done(last_seq)
-        stream.gap_since = None  # the next frame that is missing is another one
+        # The next frame that is missing, or row that broke, is another one.
+        stream.gap_since = stream.held = None
 
     async def _or_lose(self, stream: Stream, last_seq: int, doing: Awaitable[None]) -> None:
         """Do what moves a stream up to a frame. If that fails, the evaluator may be ahead of the

@@ -94,9 +94,7 @@ def test_a_rank_that_broke_does_not_wait_for_a_silent_rank_0_for_long(
             assert await told_of(bench) == [(1, 12)]
 
             await bench.send([math.nan], first_step=14, rank=1)
-            await (
-                bench.settle()
-            )  # judged at once: rank 0 has not moved since it was awaited in vain
+            await bench.settle()  # judged at once: rank 0 has not moved since
 
     asyncio.run(scenario())
 
