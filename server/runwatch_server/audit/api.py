@@ -72,6 +72,6 @@ def _view(entry: AuditEntry) -> DeedView:
         run_id=entry.about_run,
         deed=entry.deed,
         subject=entry.subject,
-        detail=dict(entry.detail),
+        detail=entry.readable_detail,
         digest=entry.digest,
     )

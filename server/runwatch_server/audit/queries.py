@@ -26,12 +26,22 @@ class AuditEntry:
     project: str = ""
     about_run: RunId | None = None
     detail: Mapping[str, object]
-    """JSON values. A time has a name that ends in `_at`: it is given in Unix seconds, and read back
-    as RFC 3339."""
+    """JSON values. A time, in Unix seconds, has a name that ends in `_at`."""
     number: int = 0
     """Assigned when the entry is stored."""
     digest: str | None = None
     """Assigned when the entry is stored; None if a version without the chain wrote it."""
+
+    @property
+    def readable_detail(self) -> dict[str, object]:
+        """The detail with its times in RFC 3339. They are stored as they were written, because the
+        chain's digests cover them."""
+        return {
+            name: rfc3339(value).isoformat()
+            if name.endswith("_at") and isinstance(value, int | float)
+            else value
+            for name, value in self.detail.items()
+        }
 
 
 async def append_entry(connection: AsyncConnection, entry: AuditEntry) -> None:
@@ -72,16 +82,5 @@ async def list_entries(
 
 
 def _audit_entry(row: sa.RowMapping) -> AuditEntry:
-    columns: dict[str, Any] = {**row, "detail": _readable(msgspec.json.decode(row["detail"]))}
+    columns: dict[str, Any] = {**row, "detail": msgspec.json.decode(row["detail"])}
     return AuditEntry(**columns)
-
-
-def _readable(detail: Mapping[str, object]) -> dict[str, object]:
-    """The detail with its times in RFC 3339. They stay stored as they were written, because the
-    chain's digests cover them."""
-    return {
-        name: rfc3339(value).isoformat()
-        if name.endswith("_at") and isinstance(value, int | float)
-        else value
-        for name, value in detail.items()
-    }

@@ -52,7 +52,7 @@ async def _pages(database: Database) -> AsyncIterator[Sequence[Any]]:
 def _fault(row: Any) -> str | None:
     """What is wrong with a frame's row; None if nothing is."""
     try:
-        unpack_hot(HotFrame.of(row))
+        unpack_hot(HotFrame.of(row, row.body))
     except FrameError as error:
         place = f"run {row.run_id}, attempt {row.attempt}, rank {row.rank}, seq {row.seq}"
         return f"frame of {place}: {error}"

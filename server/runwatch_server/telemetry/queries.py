@@ -24,15 +24,15 @@ class HotFrame:
     body: bytes
 
     @classmethod
-    def of(cls, row: Any) -> Self:
-        """From a row that has `HOT_COLUMNS`."""
+    def of(cls, row: Any, body: bytes) -> Self:
+        """From a row that has `HOT_COLUMNS`, but for the body, which may be read apart from it."""
         return cls(
             seq=row.seq,
             segment=row.segment,
             first_step=row.first_step,
             num_steps=row.num_steps,
             layout_hash=row.layout_hash,
-            body=row.body,
+            body=body,
         )
 
 
@@ -60,7 +60,7 @@ async def frames_of_steps(
     """The frames that hold any of these steps, in order of their sequence numbers, except those in
     packs."""
     query = sa.select(*HOT_COLUMNS).where(*_holds(run_id, rank, stretch)).order_by(frames.c.seq)
-    return [HotFrame.of(row) for row in await connection.execute(query)]
+    return [HotFrame.of(row, row.body) for row in await connection.execute(query)]
 
 
 async def newest_frame(connection: AsyncConnection, run_id: RunId, attempt: int) -> bytes | None:

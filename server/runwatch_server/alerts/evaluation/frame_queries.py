@@ -61,7 +61,7 @@ async def find_frames(
     if last_seq is not None:
         wanted = wanted.where(frames.c.seq <= last_seq)
     found = await connection.execute(wanted)
-    return [StoredFrame(HotFrame.of(row), row.late) for row in found]
+    return [StoredFrame(HotFrame.of(row, row.body), row.late) for row in found]
 
 
 async def find_layout(connection: AsyncConnection, run_id: RunId, layout_hash: str) -> bytes:

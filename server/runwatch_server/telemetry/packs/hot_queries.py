@@ -48,14 +48,7 @@ class HotRow:
         return self.first_step + max(self.num_steps, 1) - 1
 
     def hot(self, body: bytes) -> HotFrame:
-        return HotFrame(
-            seq=self.seq,
-            segment=self.segment,
-            first_step=self.first_step,
-            num_steps=self.num_steps,
-            layout_hash=self.layout_hash,
-            body=body,
-        )
+        return HotFrame.of(self, body)
 
 
 async def streams_to_pack(connection: AsyncConnection, *, before: float) -> list[StreamToPack]:

@@ -30,14 +30,20 @@ async def card(bench: Bench, alert: AlertRecord) -> DiagnosisView:
     return (await bench.alerting.alerts.card(alert)).diagnosis
 
 
+async def spiked(bench: Bench) -> AlertRecord:
+    """The alert of a loss that jumps at step 100 and is back a step later."""
+    await use(bench, DIAGNOSED)
+    await bench.open()
+    await bench.send([*healthy(100), 9.0, *healthy(20)], first_step=0)
+    await bench.settle()
+    (alert,) = [one for one in await bench.alerts() if one.rule == "LossUp"]
+    return alert
+
+
 def test_causes_are_ranked_by_what_the_run_shows(start_service: StartService) -> None:
     async def scenario() -> None:
         async with start_service() as bench:
-            await use(bench, DIAGNOSED)
-            await bench.open()
-            await bench.send([*healthy(100), 9.0, *healthy(20)], first_step=0)
-            await bench.settle()
-            (alert,) = [one for one in await bench.alerts() if one.rule == "LossUp"]
+            alert = await spiked(bench)
             found = await card(bench, alert)
 
             assert [(cause.cause, cause.score) for cause in found.causes] == [
@@ -159,11 +165,7 @@ def test_what_led_to_an_alert_is_left_out_on_a_machine_that_is_too_busy_to_find_
 ) -> None:
     async def scenario() -> None:
         async with start_service() as bench:
-            await use(bench, DIAGNOSED)
-            await bench.open()
-            await bench.send([*healthy(100), 9.0, *healthy(20)], first_step=0)
-            await bench.settle()
-            (alert,) = [one for one in await bench.alerts() if one.rule == "LossUp"]
+            alert = await spiked(bench)
             monkeypatch.setattr("runwatch_server.alerts.diagnosis.findings.TIMEOUT_S", 0.0)
             caplog.clear()
             found = await card(bench, alert)

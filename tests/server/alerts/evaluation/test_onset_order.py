@@ -33,6 +33,13 @@ async def start_ranks(bench: Bench) -> None:
     await bench.settle()
 
 
+async def break_rank_1(bench: Bench) -> None:
+    """Its loss breaks at step 12, before anything of rank 0's steps from 10 on has come."""
+    await start_ranks(bench)
+    await bench.send([1.0, 1.0, math.nan], first_step=10, rank=1)
+    await bench.pause_of_evaluators()
+
+
 async def told_of(bench: Bench) -> list[tuple[int, int]]:
     """The rank and the onset of each alert that people are notified of."""
     found = await bench.alerts()
@@ -50,9 +57,7 @@ def test_a_loss_that_broke_by_earlier_gradients_waits_for_rank_0_to_say_so(
 ) -> None:
     async def scenario() -> None:
         async with start_service() as bench:
-            await start_ranks(bench)
-            await bench.send([1.0, 1.0, math.nan], first_step=10, rank=1)
-            await bench.pause_of_evaluators()
+            await break_rank_1(bench)
             await bench.send([1.0], first_step=10, totals=[0])
             await bench.send([1.0], first_step=11, totals=[1], nonfinite=(1, 0))
             await bench.settle()
@@ -67,9 +72,7 @@ def test_the_rank_whose_loss_broke_is_named_though_it_waited_for_rank_0(
 ) -> None:
     async def scenario() -> None:
         async with start_service() as bench:
-            await start_ranks(bench)
-            await bench.send([1.0, 1.0, math.nan], first_step=10, rank=1)
-            await bench.pause_of_evaluators()
+            await break_rank_1(bench)
             await bench.send([1.0, 1.0, 1.0], first_step=10, totals=[0, 0, 1])
             await bench.settle()
             assert await told_of(bench) == [(1, 12)]
@@ -83,9 +86,7 @@ def test_a_rank_that_broke_does_not_wait_for_a_silent_rank_0_for_long(
 ) -> None:
     async def scenario() -> None:
         async with start_service() as bench:
-            await start_ranks(bench)
-            await bench.send([1.0, 1.0, math.nan], first_step=10, rank=1)
-            await bench.pause_of_evaluators()
+            await break_rank_1(bench)
             assert await told_of(bench) == []
 
             bench.clock.advance(2.1)
