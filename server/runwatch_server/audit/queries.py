@@ -34,10 +34,10 @@ class AuditEntry:
 
     @property
     def readable_detail(self) -> dict[str, object]:
-        """The detail with its times in RFC 3339. They are stored as they were written, because the
-        chain's digests cover them."""
+        """The detail with its times in RFC 3339, as everywhere in JSON. They are stored as they
+        were written, because the chain's digests cover them."""
         return {
-            name: rfc3339(value).isoformat()
+            name: msgspec.to_builtins(rfc3339(value))
             if name.endswith("_at") and isinstance(value, int | float)
             else value
             for name, value in self.detail.items()

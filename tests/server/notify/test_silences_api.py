@@ -37,7 +37,7 @@ async def test_making_and_ending_stand_in_the_audit(api: Api, hand_clock: HandCl
     deeds = (await api.json("GET", "/audit"))["deeds"]
     told = [(deed["deed"], deed["subject"]) for deed in deeds][:2]
     assert told == [("silence_ended", made["id"]), ("silence_created", made["id"])]
-    assert deeds[1]["detail"]["ends_at"] == made["ends_at"].replace("Z", "+00:00")
+    assert deeds[1]["detail"]["ends_at"] == made["ends_at"]
     assert deeds[1]["detail"]["comment"] == "known"
 
 
