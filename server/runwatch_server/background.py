@@ -6,7 +6,7 @@ fine. So a failure is logged and counted, and the loop is started again.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 log = logging.getLogger(__name__)
 
 _AGAIN_S: Final = 5.0
+_CANCEL_AGAIN_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,25 @@ def keep_running(
     task = asyncio.create_task(_run_again(loop, observer, again_s), name=loop.name)
 
     async def stop() -> None:
-        task.cancel()
-        await asyncio.wait([task])
+        await end_tasks([task])
 
     stack.push_async_callback(stop)
+
+
+async def end_tasks(
+    tasks: Collection[asyncio.Task[Any]], *, again_s: float = _CANCEL_AGAIN_S
+) -> None:
+    """Cancel tasks and wait until they have ended.
+
+    Those that go on are cancelled again every `again_s` seconds: before Python 3.12,
+    `asyncio.wait_for` loses a cancellation that comes together with the result it waits for, and
+    libraries use it (SQLAlchemy, when no connection of its pool is free).
+    """
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=again_s)
 
 
 async def _run_again(loop: Loop, observer: LoopObserver, again_s: float) -> None:

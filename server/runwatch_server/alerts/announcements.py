@@ -74,7 +74,8 @@ class Announcer:
     async def wait(self, waiter: asyncio.Event, wait_s: float) -> bool:
         """Wait at most `wait_s` seconds; whether there may be news."""
         try:
-            await asyncio.wait_for(waiter.wait(), wait_s)
+            async with asyncio.timeout(wait_s):
+                await waiter.wait()
         except TimeoutError:
             return False
         return True

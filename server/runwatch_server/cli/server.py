@@ -46,7 +46,8 @@ class Server(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         while not await self.on_tick(0):
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._is_told.wait(), self._date_s)
+                async with asyncio.timeout(self._date_s):
+                    await self._is_told.wait()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)

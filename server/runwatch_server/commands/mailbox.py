@@ -120,7 +120,8 @@ class Mailbox:
         waiting = self._waiting.setdefault(run_id, set())
         waiting.add(waiter)
         try:
-            await asyncio.wait_for(waiter.wakes.wait(), wait_s)
+            async with asyncio.timeout(wait_s):
+                await waiter.wakes.wait()
         except TimeoutError:
             return False
         finally:

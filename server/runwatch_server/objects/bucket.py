@@ -65,7 +65,8 @@ class BucketObjects:
 
     async def _ask(self, request: Coroutine[Any, Any, T], what: str) -> T:
         try:
-            return await asyncio.wait_for(request, _IN_ALL_S)
+            async with asyncio.timeout(_IN_ALL_S):
+                return await request
         except FileNotFoundError as error:
             raise ObjectLostError(f"{self.place}: found no {what}") from error
         except (BaseError, OSError, TimeoutError) as error:

@@ -16,6 +16,7 @@ from runwatch.messages import RunOpen
 from runwatch.vocabulary import PolicyMode, RunId
 from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.auth.service import Keys
+from runwatch_server.background import end_tasks
 from runwatch_server.clock import Clock
 from runwatch_server.errors import ConflictError
 from runwatch_server.runs.service import Runs
@@ -75,8 +76,7 @@ class PageRun:
     async def stop(self) -> None:
         """End the training, however far it is."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            await end_tasks([self._task])
 
     async def _train(self, run_id: RunId, begun: asyncio.Event) -> None:
         await begun.wait()
@@ -113,7 +113,8 @@ class PageRun:
             },
         )
         try:
-            return await asyncio.wait_for(process.wait(), _LIMIT_S)
+            async with asyncio.timeout(_LIMIT_S):
+                return await process.wait()
         except TimeoutError:
             log.warning("the demo run %s took longer than %.0f s", run_id, _LIMIT_S)
             return None

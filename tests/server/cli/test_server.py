@@ -24,7 +24,8 @@ def test_a_signal_wakes_a_server_that_sleeps() -> None:
 
         server.handle_exit(signal.SIGTERM, None)
 
-        await asyncio.wait_for(serving, 30)
+        async with asyncio.timeout(30):
+            await serving
 
     asyncio.run(scenario())
 
@@ -33,6 +34,7 @@ def test_a_signal_that_came_while_it_started_is_not_lost() -> None:
     async def scenario() -> None:
         server = make_server()
         server.handle_exit(signal.SIGTERM, None)
-        await asyncio.wait_for(server.main_loop(), 30)
+        async with asyncio.timeout(30):
+            await server.main_loop()
 
     asyncio.run(scenario())

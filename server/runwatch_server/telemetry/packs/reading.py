@@ -108,7 +108,8 @@ class PackReader:
         if self._objects is None or now < self._ask_again_at:
             raise _UnreadableError(GapReason.LATE)
         try:
-            return await asyncio.wait_for(self._objects.read(name, ranges), _PATIENCE_S)
+            async with asyncio.timeout(_PATIENCE_S):
+                return await self._objects.read(name, ranges)
         except ObjectLostError as error:
             raise _UnreadableError(GapReason.LOST) from error
         except (ObjectsAwayError, TimeoutError) as error:
