@@ -110,7 +110,7 @@ class Settings:
     """A run that still sends heartbeats is shown as stalled after this long without a new step."""
     lost_s: float = 60.0
     """A run is shown as lost after this long without any message: six of the trainer's
-    heartbeats."""
+    heartbeats. People are told of one that failed if no new attempt begins for as long."""
     rollup_every_s: float = 5.0
     """How often finished stretches of 1024 steps are summed up into rollups."""
     maintain_every_s: float = 3600.0

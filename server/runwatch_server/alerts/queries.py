@@ -20,6 +20,7 @@ from runwatch_server.alerts.records import (
     Resolution,
 )
 from runwatch_server.alerts.tables import alert_events, alerts
+from runwatch_server.rules.own_names import RUN_FAILED
 
 # Built once: they run with every batch or every few seconds, and building takes longer.
 _WATCHED: Final = sa.select(alerts).where(
@@ -27,9 +28,12 @@ _WATCHED: Final = sa.select(alerts).where(
     (alerts.c.recovery == "watched")
     | ((alerts.c.recovery == "not_applied") & (alerts.c.state == "firing")),
 )
-_IS_OPEN: Final = alerts.c.state.in_([state.value for state in OPEN_STATES])
-_RUNS_WITH_OPEN: Final = sa.select(alerts.c.run_id).where(_IS_OPEN).distinct()
-_IS_HEARD_OF: Final = sa.and_(_IS_OPEN, alerts.c.inhibited_by.is_(None), ~alerts.c.shadow)
+IS_OPEN: Final = alerts.c.state.in_([state.value for state in OPEN_STATES])
+"""Is true of pending, firing and recovering alerts."""
+_RUNS_TO_END: Final = (
+    sa.select(alerts.c.run_id).where(IS_OPEN, alerts.c.rule != RUN_FAILED).distinct()
+)
+_IS_HEARD_OF: Final = sa.and_(IS_OPEN, alerts.c.inhibited_by.is_(None), ~alerts.c.shadow)
 _COUNT_OPEN: Final = (
     sa.select(alerts.c.state, alerts.c.severity, sa.func.count())
     .where(_IS_HEARD_OF)
@@ -92,7 +96,7 @@ async def list_alerts(
 async def list_open(connection: AsyncConnection, run_id: RunId) -> list[AlertRecord]:
     """The pending, firing and recovering alerts of a run, oldest first."""
     found = await connection.execute(
-        sa.select(alerts).where(alerts.c.run_id == run_id, _IS_OPEN).order_by(alerts.c.id)
+        sa.select(alerts).where(alerts.c.run_id == run_id, IS_OPEN).order_by(alerts.c.id)
     )
     return [_record(row) for row in found.mappings()]
 
@@ -107,7 +111,7 @@ async def list_explained_by_ranks(
             alerts.c.attempt == attempt,
             alerts.c.rank == rank,
             alerts.c.inhibited_by == alerts.c.rule,
-            _IS_OPEN,
+            IS_OPEN,
         )
     )
     return [_record(row) for row in found.mappings()]
@@ -133,14 +137,15 @@ async def list_notifiable_of_other_ranks(
             alerts.c.firing_step.is_not(None),
             alerts.c.inhibited_by.is_(None),
             alerts.c.onset_step <= of.onset_step,
-            _IS_OPEN | (alerts.c.segment == of.segment),
+            IS_OPEN | (alerts.c.segment == of.segment),
         )
     )
     return [_record(row) for row in found.mappings()]
 
 
-async def list_runs_with_open_alerts(connection: AsyncConnection) -> list[RunId]:
-    found = await connection.execute(_RUNS_WITH_OPEN)
+async def list_runs_to_end(connection: AsyncConnection) -> list[RunId]:
+    """Runs with open alerts that end with the run: all but the one that says that it failed."""
+    found = await connection.execute(_RUNS_TO_END)
     return [RunId(run_id) for (run_id,) in found]
 
 

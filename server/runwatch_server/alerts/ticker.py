@@ -19,6 +19,7 @@ from runwatch_server.alerts import queries
 from runwatch_server.alerts.absence.alerts import AbsenceAlerts
 from runwatch_server.alerts.context import AlertingContext
 from runwatch_server.alerts.evaluation.evaluators import Evaluators
+from runwatch_server.alerts.failures.monitor import FailureMonitor
 from runwatch_server.alerts.groups.monitor import GroupMonitor
 from runwatch_server.alerts.records import Resolution
 from runwatch_server.commands.queries import find_addressee
@@ -26,6 +27,7 @@ from runwatch_server.commands.records import Addressee
 from runwatch_server.errors import OverloadedError
 from runwatch_server.per_run_tasks import PerRunTasks
 from runwatch_server.replicas.ownership import NotOwnerError
+from runwatch_server.rules.own_names import RUN_FAILED
 from runwatch_server.telemetry.reading import Reader
 
 log = logging.getLogger(__name__)
@@ -54,6 +56,7 @@ class Ticker:
         self._evaluators = evaluators
         self._absence_alerts = AbsenceAlerts(context, lost_s=lost_s)
         self._groups = GroupMonitor(context, reader)
+        self._failures = FailureMonitor(context, patience_s=lost_s)
         self._silences = PerRunTasks("the judgement of its silence")
         self._ends = PerRunTasks("ending its alerts")
         self._last_progress = context.clock.monotonic()
@@ -131,11 +134,12 @@ class Ticker:
         self._silences.forget(run_id)
 
     async def tick_slowly(self) -> None:
-        """Expire commands, resolve what a run's end leaves open, and look for frames left
-        unjudged."""
+        """Expire commands, tell of runs that failed, resolve what a run's end leaves open, and
+        look for frames left unjudged."""
         await self._context.commands.expire_due()
+        await self._failures.look()
         async with self._context.database.read() as connection:
-            run_ids = await queries.list_runs_with_open_alerts(connection)
+            run_ids = await queries.list_runs_to_end(connection)
             addressees = [await find_addressee(connection, run_id) for run_id in run_ids]
             self.open_alerts = await queries.count_by_state(connection)
         for addressee in addressees:
@@ -153,7 +157,11 @@ class Ticker:
 
     async def _end_run(self, addressee: Addressee) -> None:
         async def work(connection: AsyncConnection) -> None:
-            left = await queries.list_open(connection, addressee.run_id)
+            left = [
+                alert
+                for alert in await queries.list_open(connection, addressee.run_id)
+                if alert.rule != RUN_FAILED
+            ]
             await self._context.end_alerts(
                 connection,
                 left,

@@ -6,5 +6,6 @@ from runwatch.rules import IN_CODE_NAMES
 
 RUN_LOST: Final = "RunLost"
 RANK_LOST: Final = "RankLost"
+RUN_FAILED: Final = "RunFailed"
 GROUP_OUTLIER: Final = "GroupOutlier"
-PROTECTED_NAMES: Final = IN_CODE_NAMES | {RUN_LOST, RANK_LOST, GROUP_OUTLIER}
+PROTECTED_NAMES: Final = IN_CODE_NAMES | {RUN_LOST, RANK_LOST, RUN_FAILED, GROUP_OUTLIER}

@@ -83,7 +83,7 @@ async def test_nobody_takes_the_place_of_the_rule_that_stays(api: Api) -> None:
     assert refused.status_code in (409, 422)
 
 
-@pytest.mark.parametrize("name", ["RunLost", "RankLost", "GroupOutlier"])
+@pytest.mark.parametrize("name", ["RunLost", "RankLost", "RunFailed", "GroupOutlier"])
 async def test_nobody_takes_the_name_of_a_rule_that_the_service_judges(api: Api, name: str) -> None:
     text = LOW.replace("Low", name)
     refused = await api.call("POST", "/rules", content=text, headers=YAML)

@@ -1,0 +1,1 @@
+"""Notifies people of runs that failed and said so, and that nobody has started again."""
