@@ -6,15 +6,16 @@ fine. So a failure is logged and counted, and the loop is started again.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from runwatch_server.cancellation import end_tasks
+
 log = logging.getLogger(__name__)
 
 _AGAIN_S: Final = 5.0
-_CANCEL_AGAIN_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +45,6 @@ def keep_running(
         await end_tasks([task])
 
     stack.push_async_callback(stop)
-
-
-async def end_tasks(
-    tasks: Collection[asyncio.Task[Any]], *, again_s: float = _CANCEL_AGAIN_S
-) -> None:
-    """Cancel tasks and wait until they have ended.
-
-    Those that go on are cancelled again every `again_s` seconds: before Python 3.12,
-    `asyncio.wait_for` loses a cancellation that comes together with the result it waits for, and
-    libraries use it (SQLAlchemy, when no connection of its pool is free).
-    """
-    left = set(tasks)
-    while left:
-        for task in left:
-            task.cancel()
-        _, left = await asyncio.wait(left, timeout=again_s)
 
 
 async def _run_again(loop: Loop, observer: LoopObserver, again_s: float) -> None:

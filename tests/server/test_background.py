@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import generate_latest
 from tests.waiting import until_so
 
-from runwatch_server.background import Loop, end_tasks, keep_running
+from runwatch_server.background import Loop, keep_running
 from runwatch_server.monitoring.service_metrics import ServiceMetrics
 
 pytestmark = pytest.mark.anyio
@@ -59,24 +59,3 @@ async def test_closing_does_not_wait_for_the_next_try() -> None:
     async with asyncio.timeout(60.0), AsyncExitStack() as stack:
         keep_running(stack, Loop("ticker", fail), health, again_s=3600.0)
         await until_so(lambda: num_failures(health, "ticker") == "1.0")
-
-
-async def test_a_task_that_loses_its_first_cancellation_ends_all_the_same() -> None:
-    """As `asyncio.wait_for` may lose it, in the libraries that a loop waits in."""
-    num_lost = 0
-
-    async def lose_one() -> None:
-        nonlocal num_lost
-        while True:
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                if num_lost == 1:
-                    raise
-                num_lost += 1
-
-    task = asyncio.create_task(lose_one())
-    await asyncio.sleep(0)
-    async with asyncio.timeout(60.0):
-        await end_tasks([task], again_s=0.01)
-    assert task.cancelled()

@@ -14,6 +14,8 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from runwatch_server.cancellation import result_of
+
 T = TypeVar("T")
 
 
@@ -88,11 +90,7 @@ class ThreadedCursor(DirectCursor):
         which is to end the transaction, would otherwise find the connection in use."""
         loop = asyncio.get_running_loop()
         query = loop.run_in_executor(self._threads, self._query, sql, parameters)
-        try:
-            await asyncio.shield(query)
-        except asyncio.CancelledError:
-            await asyncio.wait([query])
-            raise
+        await result_of(query)
 
     def _query(self, sql: str, parameters: Sequence[Any]) -> None:
         self._cursor.execute(sql, parameters)

@@ -14,6 +14,7 @@ from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from runwatch_server.cancellation import result_of
 from runwatch_server.errors import SettingsError
 
 _untyped: Any = asyncpg
@@ -84,9 +85,8 @@ class PostgresAddress:
             )
         )
         try:
-            return _kept_alive(await asyncio.shield(making))
+            return _kept_alive(await result_of(making))
         except asyncio.CancelledError:
-            await asyncio.wait([making])
             if making.exception() is None:
                 making.result().terminate()
             raise

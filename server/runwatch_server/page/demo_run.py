@@ -16,7 +16,7 @@ from runwatch.messages import RunOpen
 from runwatch.vocabulary import PolicyMode, RunId
 from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.auth.service import Keys
-from runwatch_server.background import end_tasks
+from runwatch_server.cancellation import end_tasks
 from runwatch_server.clock import Clock
 from runwatch_server.errors import ConflictError
 from runwatch_server.runs.service import Runs

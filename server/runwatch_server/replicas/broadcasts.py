@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from runwatch.vocabulary import RunId
+from runwatch_server.cancellation import run_together
 from runwatch_server.db import Channel
 from runwatch_server.errors import ServiceError
 
@@ -76,14 +77,12 @@ class Broadcasts:
 
     async def run(self) -> None:
         if self._channel is not None:
-            async with asyncio.TaskGroup() as tasks:  # if one fails, all end and are restarted
-                for part in (
-                    self._send_pending,
-                    self._keep_receiving,
-                    self._poll,
-                    self._call_listeners,
-                ):
-                    tasks.create_task(part())
+            await run_together(  # if one fails, all end and are restarted
+                self._send_pending(),
+                self._keep_receiving(),
+                self._poll(),
+                self._call_listeners(),
+            )
 
     async def _send_pending(self) -> None:
         assert self._channel is not None

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.vocabulary import RunId
+from runwatch_server.cancellation import run_together
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.errors import ServiceError
@@ -96,10 +97,11 @@ class RunLeases:
             raise NotOwnerError(f"run {run_id}: another replica looks after it now")
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as tasks:  # if one fails, all end and are restarted
-            tasks.create_task(self._every(RENEW_S, self.renew))
-            tasks.create_task(self._every(_SWEEP_S, self.sweep))
-            tasks.create_task(self._take_wanted())
+        await run_together(  # if one fails, all end and are restarted
+            self._every(RENEW_S, self.renew),
+            self._every(_SWEEP_S, self.sweep),
+            self._take_wanted(),
+        )
 
     async def renew(self) -> None:
         """Renew the leases held; those that have expired in the meantime are lost."""

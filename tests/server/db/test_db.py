@@ -232,10 +232,11 @@ async def test_a_query_that_is_cancelled_runs_to_its_end_before_its_connection_i
         await opened(database)
         reading = asyncio.create_task(read_slowly())
         assert await asyncio.to_thread(began.wait, LONGEST_S)
-        reading.cancel()
 
-        done, _ = await asyncio.wait([reading], timeout=0.05)
-        assert not done
+        for _ in range(2):  # as a service that stops does with what does not end soon
+            reading.cancel()
+            done, _ = await asyncio.wait([reading], timeout=0.05)
+            assert not done
         may_end.set()
         await asyncio.wait([reading])
         assert reading.cancelled()

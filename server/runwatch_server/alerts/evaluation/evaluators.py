@@ -12,7 +12,7 @@ from runwatch_server.alerts.evaluation.consequences import StreamMovedError
 from runwatch_server.alerts.evaluation.frame_queries import list_behind
 from runwatch_server.alerts.evaluation.run_evaluation import RunEvaluation
 from runwatch_server.alerts.judging import JudgeLostError
-from runwatch_server.background import end_tasks
+from runwatch_server.cancellation import end_tasks
 from runwatch_server.errors import OverloadedError
 from runwatch_server.replicas.ownership import NotOwnerError
 from runwatch_server.telemetry.committed_frames import CommittedFrame
