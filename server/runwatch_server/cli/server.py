@@ -55,5 +55,12 @@ class Server(uvicorn.Server):
             self._loop.call_soon_threadsafe(self._is_told.set)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """A second Ctrl-C ends the wait for requests and nothing else. uvicorn would leave out the
+        end of the app too, and cancel all tasks at once, among them the one that commits what
+        others then wait for."""
         self._on_stopping()
         await super().shutdown(sockets)
+        if self.force_exit:
+            for task in self.server_state.tasks:
+                task.cancel()
+            await self.lifespan.shutdown()

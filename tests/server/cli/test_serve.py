@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -45,6 +46,12 @@ class Served:
         found = until(match, said=lambda: self.said)
         assert found is not None
         return found[1]
+
+    def is_closed(self) -> bool:
+        """Whether it takes no more connections."""
+        address = urlsplit(self.url)
+        with socket.socket() as connecting:
+            return connecting.connect_ex((address.hostname, address.port)) != 0
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
@@ -147,3 +154,23 @@ def test_a_stop_does_not_wait_for_long_polls(serve: Callable[..., Served]) -> No
         assert served.stop() == 0
         answer = poll.getresponse()
         assert (answer.status, json.load(answer)) == (200, {"commands": []})
+
+
+def test_a_second_ctrl_c_stops_waiting_for_requests_and_still_stops_in_order(
+    serve: Callable[..., Served],
+) -> None:
+    served = serve()
+    key = served.find(r"RUNWATCH_TOKEN=(\S+)")
+    Sender.open(served.url, key)
+    with closing(HTTPConnection(urlsplit(served.url).netloc, timeout=LONGEST_S)) as unfinished:
+        unfinished.putrequest("POST", "/api/v1/runs")
+        unfinished.putheader("Authorization", f"Bearer {key}")
+        unfinished.putheader("Content-Length", "100")
+        unfinished.endheaders(b"{")
+        Sender.open(served.url, key)  # connects after it: once it is answered, the other is heard
+        served.process.send_signal(signal.SIGINT)
+        until(served.is_closed)  # to new requests, while it waits for this one
+        served.process.send_signal(signal.SIGINT)
+
+        assert served.process.wait(60) == 0
+    assert "stopping: committing what is queued" in served.said
