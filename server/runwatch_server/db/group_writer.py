@@ -147,15 +147,27 @@ class GroupWriter:
         for queue in self._queues:
             queue.put_nowait(None)
         if self._tasks:
-            await asyncio.gather(*self._tasks)
+            await asyncio.wait(self._tasks)
 
     def put(self, work: Work[T], of: RunId | None) -> "asyncio.Future[T]":
+        """Raises OverloadedError if the lane's task was cancelled."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         lane = 0 if of is None else zlib.crc32(of.encode()) % len(self._queues)
+        if self._tasks and self._tasks[lane].done():
+            raise OverloadedError("stopping", "The service is stopping.", retry_after_s=5)
         self._queues[lane].put_nowait(_Waiting(Order(work, of), done))
         return done
 
     async def _write_groups(self, lane: int) -> None:
+        try:
+            await self._write_until_closed(lane)
+        except asyncio.CancelledError as error:  # nobody would ever answer those who wait
+            queue = self._queues[lane]
+            left = [queue.get_nowait() for _ in range(queue.qsize())]
+            _reject_all([waiting for waiting in left if waiting is not None], error)
+            raise
+
+    async def _write_until_closed(self, lane: int) -> None:
         queue = self._queues[lane]
         is_open = True
         while is_open:
@@ -179,6 +191,9 @@ class GroupWriter:
             self._losses.lost(len(group), error, is_foreseen=is_foreseen)
             _reject_all(group, error)
             return
+        except asyncio.CancelledError as error:
+            _reject_all(group, error)
+            raise
         self._losses.committed()
         for waiting, outcome in zip(group, outcomes, strict=True):
             waiting.resolve(outcome)
@@ -188,7 +203,7 @@ class GroupWriter:
             )
 
 
-def _reject_all(group: Sequence[_Waiting[Any]], error: Exception) -> None:
+def _reject_all(group: Sequence[_Waiting[Any]], error: BaseException) -> None:
     for waiting in group:
         failure = OverloadedError("not_committed", "The database did not commit.")
         failure.__cause__ = error

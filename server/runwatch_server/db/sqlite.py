@@ -22,6 +22,7 @@ from sqlalchemy.exc import DatabaseError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from runwatch_server.cancellation import result_of
 from runwatch_server.db.data_dir import DataDirLock
 from runwatch_server.db.direct_sqlite import DirectConnection, ThreadedConnection, run_here
 from runwatch_server.db.group_writer import Order, Outcome
@@ -128,9 +129,10 @@ class SqliteStore:
                 self._writing = await self._writer.connect()
                 self._file = self._file or self._path.stat()
             connection, file = self._writing, self._file
-            return await asyncio.get_running_loop().run_in_executor(
+            committing = asyncio.get_running_loop().run_in_executor(
                 self._thread, lambda: self._commit_here(connection, file, orders)
             )
+            return await result_of(committing)  # the connection is in use until then
 
     def _commit_here(
         self, connection: AsyncConnection, file: os.stat_result | None, orders: Sequence[Order]

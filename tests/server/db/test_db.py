@@ -243,6 +243,22 @@ async def test_a_query_that_is_cancelled_runs_to_its_end_before_its_connection_i
         assert await stored(database) == set()
 
 
+async def test_if_the_writer_is_cancelled_writes_fail_instead_of_waiting(tmp_path: Path) -> None:
+    """As `asyncio.run` cancels all tasks at once when a program ends by an error. The end of the
+    service, which is not cut short by that, would otherwise wait forever."""
+    async with asyncio.timeout(60.0), Database(SqliteStore(tmp_path)) as database:
+        await opened(database)
+        (writer,) = (one for one in asyncio.all_tasks() if one.get_name() == "database writer 0")
+        waiting = asyncio.create_task(database.write(partial(insert, number=1)))
+        await asyncio.sleep(0)
+        writer.cancel()
+
+        with pytest.raises(OverloadedError):
+            await waiting
+        with pytest.raises(OverloadedError):
+            await database.write(partial(insert, number=2))
+
+
 async def add_function(
     connection: AsyncConnection, name: str, function: Callable[[], object]
 ) -> None:
