@@ -56,12 +56,12 @@ async def list_untold(
     )
     query = (
         sa.select(
-            runs.c.id,
+            runs.c.id.label("run_id"),
             runs.c.project,
-            runs.c.current_attempt,
+            runs.c.current_attempt.label("attempt"),
             runs.c.last_step,
-            runs.c.ended_at,
-            attempts.c.reason,
+            runs.c.ended_at.label("at"),
+            sa.func.coalesce(attempts.c.reason, "").label("reason"),
         )
         .join(attempts, _OF_ATTEMPT)
         .where(runs.c.state == RunState.FAILED.value, runs.c.ended_at.between(*span))
@@ -69,32 +69,19 @@ async def list_untold(
     )
     if run_id is not None:
         query = query.where(runs.c.id == run_id)
-    return [
-        Failure(
-            run_id=RunId(row.id),
-            project=row.project,
-            attempt=row.current_attempt,
-            last_step=row.last_step,
-            at=row.ended_at,
-            reason=row.reason or "",
-        )
-        for row in await connection.execute(query)
-    ]
+    return [Failure(**row) for row in (await connection.execute(query)).mappings()]
 
 
 async def list_told(connection: AsyncConnection) -> list[ToldFailure]:
     """The open alerts about failures."""
     query = (
-        sa.select(alerts.c.run_id, alerts.c.attempt, alerts.c.onset_at, runs.c.current_attempt)
+        sa.select(
+            alerts.c.run_id,
+            alerts.c.attempt,
+            alerts.c.onset_at.label("at"),
+            runs.c.current_attempt,
+        )
         .join(runs, runs.c.id == alerts.c.run_id)
         .where(alerts.c.rule == RUN_FAILED, IS_OPEN)
     )
-    return [
-        ToldFailure(
-            run_id=RunId(row.run_id),
-            attempt=row.attempt,
-            at=row.onset_at,
-            current_attempt=row.current_attempt,
-        )
-        for row in await connection.execute(query)
-    ]
+    return [ToldFailure(**row) for row in (await connection.execute(query)).mappings()]
