@@ -1,5 +1,6 @@
 """What the trainer is doing: as the training thread reported, and by the mode of its modules."""
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,6 +19,8 @@ class Progress:
     lr_scale: float
     since: float
     """When the last step ended, or the phase or the attempt began; monotonic clock."""
+    thread: int
+    """Identifier of the thread that trains."""
 
     @property
     def next_step(self) -> int:
@@ -39,7 +42,9 @@ class ProgressBoard:
     def __init__(self, is_evaluating: Callable[[], bool] = never) -> None:
         """`is_evaluating` says whether all modules are in evaluation mode; called in any thread."""
         self._is_evaluating = is_evaluating
-        self._told = Progress(None, Phase.INIT, 1.0, since=time.monotonic())
+        self._told = Progress(
+            None, Phase.INIT, 1.0, since=time.monotonic(), thread=threading.get_ident()
+        )
         self._trains_in_eval = False
         self._seen: Phase | None = None
         self._seen_since = 0.0
@@ -59,7 +64,7 @@ class ProgressBoard:
         since = told.since if is_same else time.monotonic()
         if step != told.last_step:  # some models are trained in evaluation mode
             self._trains_in_eval = self._is_evaluating()
-        self._told = Progress(step, phase, lr_scale, since)
+        self._told = Progress(step, phase, lr_scale, since, threading.get_ident())
 
     def see(self) -> Progress:
         """The current state, with the phase `eval` if the modules show it."""

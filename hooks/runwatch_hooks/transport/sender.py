@@ -22,6 +22,7 @@ from runwatch_hooks.transport.link import Link
 from runwatch_hooks.transport.pace import Pace
 from runwatch_hooks.transport.priority import yield_to_training
 from runwatch_hooks.transport.recorder import Recorder
+from runwatch_hooks.transport.stall_watch import StallWatch
 from runwatch_hooks.transport.wakeup import Wakeup
 
 log = OwnLog(__name__)
@@ -52,6 +53,7 @@ class Sender:
         former: FormerLives,
         wakeup: Wakeup,
         pace: Pace,
+        stalls: StallWatch,
     ) -> None:
         """`client` is the link's, to be closed at the end. If both are None, everything stays in
         the spool."""
@@ -62,6 +64,7 @@ class Sender:
         self._former = former
         self._wakeup = wakeup
         self._pace = pace
+        self._stalls = stalls
         self._backoff = Backoff()
         self._retry_at = 0.0
         self._warn_at = 0.0
@@ -114,6 +117,7 @@ class Sender:
 
     def _turn(self) -> None:
         self._recorder.open()
+        self._stalls.look()
         self._record()
         link = self._link
         if link is None or time.monotonic() < self._retry_at:

@@ -7,6 +7,7 @@ from typing import Final
 from runwatch.addresses import fault_of
 from runwatch.errors import InvalidInputError
 from runwatch.key_texts import fault_of_key
+from runwatch_hooks.transport.stall_watch import STALL_S
 
 _LARGEST_SEGMENT_BYTES: Final = 16 * 2**20
 
@@ -33,6 +34,8 @@ class TransportSettings:
     calm_interval_s: float = 1.0
     """The interval for a run in which nothing urgent has happened for some seconds."""
     heartbeat_s: float = 10.0
+    stall_s: float = STALL_S
+    """A step that takes longer, and far longer than any before, is told with its stack."""
     long_poll_s: float = 25.0
     """How long the service may hold a poll: less than the 60 s at which proxies time out."""
     connect_timeout_s: float = 5.0
@@ -47,6 +50,7 @@ class TransportSettings:
         _check("spool_bytes", self.spool_bytes, 2**16)
         _check("send_interval_s", self.send_interval_s, 0.001)
         _check("calm_interval_s", self.calm_interval_s, 0.001)
+        _check("stall_s", self.stall_s, 0.001)
         _check("heartbeat_s", self.heartbeat_s, 0.001)
         _check("long_poll_s", self.long_poll_s, 0.0)
         _check("connect_timeout_s", self.connect_timeout_s, 0.001)

@@ -33,6 +33,7 @@ from runwatch_hooks.transport.service import Service
 from runwatch_hooks.transport.settings import TransportSettings
 from runwatch_hooks.transport.splits import SplitLedger
 from runwatch_hooks.transport.spool_folder import SpoolFolder, SpoolMeta
+from runwatch_hooks.transport.stall_watch import StallWatch
 from runwatch_hooks.transport.texts import (
     sendable,
     sendable_document,
@@ -91,7 +92,14 @@ class Transport:
             now=time.monotonic(),
         )
         former = FormerLives(settings, self.spool_path, rank)
-        self._sender = Sender(self._recorder, client, link, inbox, former, self._wakeup, pace)
+        stalls = StallWatch(
+            self._progress.see,
+            self.put_event,
+            stall_s=settings.stall_s,
+        )
+        self._sender = Sender(
+            self._recorder, client, link, inbox, former, self._wakeup, pace, stalls
+        )
 
     @property
     def num_dropped_rows(self) -> int:

@@ -12,11 +12,13 @@ from tests.waiting import LONGEST_S
 from runwatch.messages import AttemptClose
 from runwatch_hooks.transport.former_lives import FormerLives
 from runwatch_hooks.transport.pace import Pace
+from runwatch_hooks.transport.progress import ProgressBoard
 from runwatch_hooks.transport.receipts import ReceiptBox
 from runwatch_hooks.transport.recorder import Recorder
 from runwatch_hooks.transport.row_queue import RowQueue
 from runwatch_hooks.transport.sender import Sender
 from runwatch_hooks.transport.spool_folder import SpoolFolder, SpoolMeta
+from runwatch_hooks.transport.stall_watch import StallWatch
 from runwatch_hooks.transport.wakeup import Wakeup
 
 CLOSING: Final = AttemptClose("finished", last_step=0)
@@ -71,7 +73,8 @@ def test_the_training_thread_does_not_wait_for_a_disk_that_stands_still(tmp_path
     recorder = Recorder(settings(tmp_path), folder, meta, queue, ReceiptBox())
     former = FormerLives(settings(tmp_path), folder.path, 0)
     pace = Pace(close_s=0.01, calm_s=0.01, now=time.monotonic())
-    sender = Sender(recorder, None, None, None, former, Wakeup(), pace)
+    stalls = StallWatch(ProgressBoard().see, queue.put)
+    sender = Sender(recorder, None, None, None, former, Wakeup(), pace, stalls)
     recorder.open()
     queue.put(row())
     folder.is_slow = True
