@@ -8,7 +8,8 @@ or falls silent is named. RUNWATCH_URL and RUNWATCH_TOKEN say where the service 
 them the run is written to ./runwatch-spool.
 
 To see a rank named, break one on purpose: `--nan-loss RANK:STEP`, `--drift RANK:STEP`,
-`--slow RANK:STEP` (its loader, from there on), `--noise RANK:STEP` (its labels, likewise); with
+`--slow RANK:STEP` (its loader, from there on), `--noise RANK:STEP` (its labels, likewise),
+`--hang RANK:STEP` (its loader, for an hour: StepOverdue names the rank after a minute); with
 `--fail RANK:STEP` under `torchrun --max-restarts 1` the job's second life is the run's second
 attempt.
 """
@@ -43,8 +44,7 @@ def main() -> None:
     with attach(model, optimizer, run="ddp", config=vars(arguments)) as watch:
         for step in watch.steps(arguments.steps):
             inputs, targets = make_batch(generator, device)
-            if is_past(arguments.slow, step):
-                time.sleep(0.05)
+            time.sleep(loading_s(arguments, step))
             if is_past(arguments.noise, step):
                 targets = targets[torch.randperm(BATCH, generator=generator)]
             if is_at(arguments.fail, step) and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
@@ -76,6 +76,13 @@ def make_batch(generator: torch.Generator, device: torch.device) -> tuple[Tensor
     return inputs.to(device), targets.to(device)
 
 
+def loading_s(arguments: argparse.Namespace, step: int) -> float:
+    """How long, in seconds, this rank waits for its batch."""
+    if is_at(arguments.hang, step):
+        return 3600.0
+    return 0.05 if is_past(arguments.slow, step) else 0.0
+
+
 def is_at(place: str | None, step: int) -> bool:
     """Whether a place, written RANK:STEP, is this one."""
     return place == f"{dist.get_rank()}:{step}"
@@ -94,6 +101,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--drift", metavar="RANK:STEP", help="change a rank's weights there")
     parser.add_argument("--slow", metavar="RANK:STEP", help="slow a rank's loader from there on")
     parser.add_argument("--noise", metavar="RANK:STEP", help="shuffle a rank's labels likewise")
+    parser.add_argument("--hang", metavar="RANK:STEP", help="let a rank stand still there")
     parser.add_argument("--fail", metavar="RANK:STEP", help="raise on a rank there, once")
     return parser.parse_args()
 

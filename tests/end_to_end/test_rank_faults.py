@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -160,6 +161,28 @@ def test_the_rank_that_all_wait_for_is_named_and_so_is_the_one_with_broken_label
     assert slow["labels"]["rank"] == "2"
     assert (apart["rank"], apart["labels"]["rank"]) == (3, "3")
     assert apart["onset_step"] >= 300
+
+
+def test_the_rank_that_stands_still_is_named_with_its_line_while_the_others_wait_for_it(
+    tmp_path: Path, service: RealService, jobs: list[Job]
+) -> None:
+    environment = watched_by(service, number=1)
+    options = ("--steps", FOR_EVER, "--hang", "1:300")
+    jobs.append(Job(tmp_path / "job", "ddp.py", *options, environment=environment, num_ranks=3))
+
+    [alert] = until(lambda: firing(service, jobs[0].run_id, "StepOverdue"))
+
+    on_host = f"rank 1 on {socket.gethostname()} stands in the program's own code (examples/ddp.py:"
+    others = "the others stand in the backward pass (examples/ddp.py:"
+    assert on_host in alert["summary"]
+    assert others in alert["summary"]
+    diagnosis = service.ask("GET", f"/alerts/{alert['id']}")["card"]
+    assert [(one["rank"], one["is_apart"]) for one in diagnosis["stalled"]] == [
+        (1, True),
+        (0, False),
+        (2, False),
+    ]
+    assert diagnosis["causes"][0]["cause"] == "a collective in which one rank is missing"
 
 
 def test_a_rank_that_hangs_is_lost_while_the_other_waits_for_it(

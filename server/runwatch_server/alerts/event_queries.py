@@ -7,6 +7,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from runwatch.stalls import STALL, Stall, StalledRank
 from runwatch.vocabulary import AlertId, RunId
 from runwatch_server.alerts.records import (
     AlertEvent,
@@ -19,6 +20,10 @@ from runwatch_server.telemetry.host_queries import HOST
 from runwatch_server.telemetry.tables import events
 
 _MOST_PHASE_EVENTS: Final = 1000
+_MOST_STALLS: Final = 10_000
+"""Each rank tells a handful while a run hangs."""
+_OF_EACH_RANK: Final = (HOST, STALL)
+"""Kinds of events that every rank tells: hundreds would leave no room for the others."""
 
 
 async def append_event(
@@ -95,14 +100,14 @@ async def list_run_events(
     last_step: int,
     limit: int,
 ) -> list[RunEvent]:
-    """Events of a run between two steps, oldest first, without those that name the hosts."""
+    """Events of a run between two steps, oldest first, without those that every rank tells."""
     found = await connection.execute(
         sa.select(events)
         .where(
             events.c.run_id == run_id,
             events.c.attempt == attempt,
             events.c.step.between(first_step, last_step),
-            events.c.kind != HOST,  # one of each rank: hundreds would leave no room for the others
+            events.c.kind.not_in(_OF_EACH_RANK),
         )
         .order_by(events.c.step.desc(), events.c.id.desc())
         .limit(limit)
@@ -120,6 +125,30 @@ async def list_phase_events(connection: AsyncConnection, run_id: RunId) -> list[
         .limit(_MOST_PHASE_EVENTS)
     )
     return [_run_event(row) for row in reversed(found.mappings().all())]
+
+
+async def list_stalls(
+    connection: AsyncConnection, run_id: RunId, attempt: int, *, first_step: int
+) -> list[StalledRank]:
+    """What each rank that stands still at the given step or later told last, in the order of
+    ranks; what is not understood is left out."""
+    found = await connection.execute(
+        sa.select(events.c.rank, events.c.step, events.c.detail)
+        .where(
+            events.c.run_id == run_id,
+            events.c.kind == STALL,
+            events.c.attempt == attempt,
+            events.c.step >= first_step,
+        )
+        .order_by(events.c.id.desc())
+        .limit(_MOST_STALLS)
+    )
+    newest: dict[int, StalledRank] = {}
+    for row in found:
+        stall = Stall.of_detail(msgspec.json.decode(row.detail))
+        if stall is not None and row.rank not in newest:
+            newest[row.rank] = StalledRank(row.rank, row.step, None, stall)
+    return [newest[rank] for rank in sorted(newest)]
 
 
 def _run_event(row: sa.RowMapping) -> RunEvent:

@@ -10,6 +10,7 @@ from runwatch.alerts import AlertState
 from runwatch.ladders import Rung
 from runwatch.nonfinite import JsonNumber
 from runwatch.rules.diagnosis import Sign
+from runwatch.stalls import StalledRank
 from runwatch.vocabulary import AlertId, RunId, Severity
 
 OPEN_STATES = (AlertState.PENDING, AlertState.FIRING, AlertState.RECOVERING)
@@ -85,6 +86,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     worked_if: str = ""
     ladder: tuple[Rung, ...] = ()
     """The actions that the rule asks for, one after another, while the run does not recover."""
+    stalled: tuple[StalledRank, ...] = ()
+    """Where ranks stood when a rule about missing steps fired, those apart first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,9 +116,9 @@ class Bench:
             metric_names=("loss",) if totals is None else ("loss", "nonfinite"),
             events=tuple(events),
             metrics=np.column_stack([losses] if totals is None else [losses, totals]),
-            layout_hash="" if rank else LAYOUT.hash,
+            layout_hash="" if rank or not num else LAYOUT.hash,
             stats=np.empty((num, 0), np.float32)
-            if rank
+            if rank or not num
             else np.tile(np.array([1.0, 1.0, *nonfinite], np.float32), (num, 1)),
         )
         await self.ingest.put_frame(RUN, encode_frame(frame), late=late)

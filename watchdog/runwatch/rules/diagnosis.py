@@ -43,6 +43,12 @@ class Sign(StrEnum):
     """No clipping was recorded."""
     CLIPPED = "clipped"
     STEP_SLOWER = "step_slower"
+    STALLED_IN_DATA = "stalled_in_data"
+    """The rank that holds up the run stands in its data loader."""
+    STALLED_IN_SAVING = "stalled_in_saving"
+    """It saves or loads a file."""
+    RANKS_APART = "ranks_apart"
+    """The ranks stand at different places, so that some wait for others."""
     PHASE_CHANGED = "phase_changed"
     """An evaluation, a checkpoint or another phase came just before."""
 

@@ -89,13 +89,19 @@ def transition(
     rank: int,
     *,
     phase: Phase = Phase.TRAIN,
+    where: str = "",
 ) -> Transition:
     """What to tell of a change; `before` is the alert that it ended, if it ended one. `phase` is
-    what the rank is busy with: rows come from training alone, silence from any."""
+    what the rank is busy with: rows come from training alone, silence from any. `where` says at
+    which place a run stands that makes no step."""
     alert = change.alert or before
     assert alert is not None
     labels = labels_of(rule, rank)
-    facts = _facts(rule, alert, episode, now, rank, phase)
+    facts = {
+        **_facts(rule, alert, episode, now, rank),
+        "phase": phase.value,
+        "where": f": {where}" if where else "",
+    }
     return Transition(
         rule=rule.name,
         severity=rule.severity,
@@ -140,9 +146,7 @@ def _describe(rule: Rule, facts: Facts) -> str:
     return " ".join(text for text in (one.render(facts) for one in texts) if text)
 
 
-def _facts(
-    rule: Rule, alert: Alert, episode: Episode, now: Moment, rank: int, phase: Phase
-) -> Facts:
+def _facts(rule: Rule, alert: Alert, episode: Episode, now: Moment, rank: int) -> Facts:
     return {
         "value": episode.value,
         "step": now.step,
@@ -157,7 +161,6 @@ def _facts(
         "worst_layer": episode.culprits.worst or "the run",
         "layers": ", ".join(episode.culprits.layers),
         "in_layers": _in_layers(episode.culprits.num_layers),
-        "phase": phase.value,
     }
 
 

@@ -11,6 +11,7 @@ from runwatch.commands import AnyAction
 from runwatch.ladders import Rung
 from runwatch.rules.diagnosis import Cause
 from runwatch.rules.episodes import Peak, Widest
+from runwatch.stalls import StalledRank
 from runwatch.vocabulary import Severity
 
 MAX_LAYERS_NAMED = 16
@@ -57,6 +58,8 @@ class Transition:
     """The worst since the onset."""
     widest: Widest = field(default_factory=Widest)
     """The most layers that failed at once since the onset."""
+    stalled: tuple[StalledRank, ...] = ()
+    """Where ranks stood when a rule about missing steps fired, those apart first."""
     inhibited_by: str | None = None
     """The rule whose alert explains this one, which is shown under it and sent to nobody."""
     shadow: bool = False

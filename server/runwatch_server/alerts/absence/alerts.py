@@ -16,6 +16,7 @@ from runwatch.vocabulary import RunId
 from runwatch_server.alerts import event_queries, queries
 from runwatch_server.alerts.absence.phase_history import PhaseHistory
 from runwatch_server.alerts.absence.rules import (
+    OF_CONTACT,
     AbsenceAlert,
     absence_alert_of,
     explained_by,
@@ -26,6 +27,7 @@ from runwatch_server.alerts.absence.rules import (
     silent_s,
     transition_of,
 )
+from runwatch_server.alerts.absence.standing import NOWHERE, Standing, standing_of
 from runwatch_server.alerts.context import AlertingContext
 from runwatch_server.alerts.evaluation.consequences import Consequences
 from runwatch_server.alerts.recording.transitions import News, record
@@ -33,6 +35,7 @@ from runwatch_server.alerts.records import Resolution
 from runwatch_server.commands.queries import find_addressee
 from runwatch_server.rules.own_names import GROUP_OUTLIER, RANK_LOST, RUN_FAILED, RUN_LOST
 from runwatch_server.runs.rank_activity import RankFacts
+from runwatch_server.telemetry.host_queries import find_hosts
 
 _OF_NO_SILENCE: Final = IN_CODE_NAMES | {GROUP_OUTLIER, RUN_FAILED}
 """The service's own rules that are judged elsewhere; like RunLost they have no hash."""
@@ -107,7 +110,7 @@ class AbsenceAlerts:
                     longest_phase_s=longest_phase_s,
                 )
                 if change is not None:
-                    await self._follow(key, rule, change, rank, silent_s(rule, rank, facts))
+                    await self._follow(key, rule, change, rank, facts)
 
     def _alerts_of(self, run_id: RunId) -> dict[_Key, AbsenceAlert]:
         return self._alerts.setdefault(run_id, {})
@@ -116,16 +119,21 @@ class AbsenceAlerts:
         return self._alerts_of(key.run_id).get(key)
 
     async def _follow(
-        self, key: _Key, rule: Rule, change: Change, facts: RankFacts, silence_s: float
+        self,
+        key: _Key,
+        rule: Rule,
+        change: Change,
+        facts: RankFacts,
+        team: Sequence[RankFacts],
     ) -> None:
         """Report what changed about an alert: its state, or that another alert explains it."""
         known, why = self._known(key), explained_by(rule, self._firing_beside(key))
         if change.is_news:
-            await self._record(key, rule, change, facts, silence_s, inhibited_by=why)
+            await self._record(key, rule, change, facts, team, inhibited_by=why)
         elif known is not None and change.alert is not None and why != known.inhibited_by:
             reason = Reason.RELEASED if why is None else Reason.INHIBITED
             folded = replace(change, reason=reason)
-            await self._record(key, rule, folded, facts, silence_s, inhibited_by=why)
+            await self._record(key, rule, folded, facts, team, inhibited_by=why)
         elif known is not None and change.alert is not None:
             self._alerts_of(key.run_id)[key] = replace(known, alert=change.alert)
 
@@ -151,7 +159,7 @@ class AbsenceAlerts:
         rule: Rule,
         change: Change,
         facts: RankFacts,
-        silence_s: float,
+        team: Sequence[RankFacts],
         *,
         inhibited_by: str | None,
     ) -> None:
@@ -165,14 +173,18 @@ class AbsenceAlerts:
             if addressee is None:
                 return [], None, False
             num_before = await queries.count_episodes(connection, run_id, rule.name, attempt)
+            standing = NOWHERE
+            if rule.name not in OF_CONTACT and change.alert is not None:
+                standing = await self._find_standing(connection, run_id, team)
             transition, open_alert = transition_of(
                 rule,
                 change,
                 facts,
                 known,
-                silence_s=silence_s,
+                silence_s=silent_s(rule, facts, team),
                 num_before=num_before,
                 inhibited_by=inhibited_by,
+                standing=standing,
             )
             source = self._context.source(
                 run_id, addressee.project, rank=rank, rule_hashes={rule.name: ""}
@@ -195,6 +207,16 @@ class AbsenceAlerts:
         if ordered:
             await self._context.delivery.refresh(run_id)
         self._context.on_news(news)
+
+    async def _find_standing(
+        self, connection: AsyncConnection, run_id: RunId, team: Sequence[RankFacts]
+    ) -> Standing:
+        """Where the ranks stand, by what they told; they stand still, so it is still true."""
+        attempt = team[0].attempt
+        first_step = min((rank.last_step or 0 for rank in team), default=0)
+        told = await event_queries.list_stalls(connection, run_id, attempt, first_step=first_step)
+        hosts = await find_hosts(connection, run_id, attempt)
+        return standing_of(told, team, hosts)
 
     async def _forget_older(self, run_id: RunId, rank: RankFacts) -> None:
         """End the alerts about the silence of older attempts."""

@@ -17,13 +17,15 @@ from runwatch.rules.rule import Absence
 from runwatch.rules.templates import Template
 from runwatch.rules.transitions import episode_id
 from runwatch.vocabulary import Scope, Severity
+from runwatch_server.alerts.absence.standing import NOWHERE, Standing
 from runwatch_server.alerts.records import AlertRecord
 from runwatch_server.rules.own_names import RANK_LOST, RUN_LOST
 from runwatch_server.runs.rank_activity import RankFacts
 
 _OVER: Final = (Reason.CLEARED_EARLY, Reason.CLEARED, Reason.RECOVERED)
 """Reasons that only apply once what the alert misses has come."""
-_OF_CONTACT: Final = (RUN_LOST, RANK_LOST)
+OF_CONTACT: Final = (RUN_LOST, RANK_LOST)
+"""The rules about ranks that send nothing; the others are about steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ def judge_silence(
     can be said now: the rank is lost, which RunLost or RankLost reports once, or the service has
     listened for less time than the silence of an alert from before a restart has to last."""
     is_lost = not facts.contact_age_s <= lost_s
-    if is_lost and rule.name not in _OF_CONTACT:
+    if is_lost and rule.name not in OF_CONTACT:
         return None
     liveness = Liveness(
         last_step=facts.last_step,
@@ -149,8 +151,10 @@ def transition_of(
     silence_s: float,
     num_before: int,
     inhibited_by: str | None,
+    standing: Standing = NOWHERE,
 ) -> tuple[Transition, AbsenceAlert | None]:
-    """The transition to report for a change, and the alert to remember.
+    """The transition to report for a change, and the alert to remember. `standing` is where the
+    ranks stand.
 
     `num_before` counts the rule's earlier alerts in this attempt: a run may fall silent twice after
     the same step, and those are two episodes.
@@ -166,12 +170,14 @@ def transition_of(
         Moment(alert.onset.step, alert.since.at),
         facts.rank,
         phase=facts.phase,
+        where=standing.words,
     )
     told = replace(
         told,
         step=max(alert.onset.step if facts.last_step is None else facts.last_step, 0),
         onset_step=max(alert.onset.step, 0),
         inhibited_by=inhibited_by,
+        stalled=standing.ranks,
         episode=_new_episode(told, num_before) if known is None else known.episode,
     )
     open_alert = AbsenceAlert(alert, told.episode, inhibited_by, rule.shadow)

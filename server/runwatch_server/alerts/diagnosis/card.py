@@ -6,6 +6,7 @@ import msgspec
 
 from runwatch.nonfinite import JsonNumber, to_json
 from runwatch.rules.diagnosis import Cause, rank
+from runwatch.stalls import StalledRank
 from runwatch_server.alerts.actions.rungs import RungView, rungs_of
 from runwatch_server.alerts.diagnosis.findings import Findings
 from runwatch_server.alerts.diagnosis.run_words import words_of_command
@@ -59,6 +60,25 @@ class SimilarView(msgspec.Struct, frozen=True):
     tried: tuple[str, ...]
 
 
+class StalledView(msgspec.Struct, frozen=True):
+    rank: int
+    host: str | None
+    step: int
+    """The step that ended last on this rank."""
+    stage: str
+    """`data`, `forward`, `backward`, `optimizer`, `collective`, `device`, `saving`, `hook` or
+    `program`."""
+    place: str
+    """The innermost line of the program's own code."""
+    stack: tuple[str, ...]
+    """The innermost lines of the training thread's stack, the innermost first."""
+    stalled_s: float
+    """For how long it had stood there when it told so."""
+    is_apart: bool
+    """Whether it stands elsewhere than the others, which seem to wait for it."""
+    words: str
+
+
 class TriedView(msgspec.Struct, frozen=True):
     id: str
     kind: str
@@ -74,6 +94,9 @@ class DiagnosisView(msgspec.Struct, frozen=True, kw_only=True):
     order: list[OrderView]
     """Series that left their usual range around the onset, in the order in which they did."""
     changed_before: list[ChangeView]
+    stalled: list[StalledView]
+    """Where the ranks stood when a rule about missing steps fired, those apart first; of many ranks
+    one for each place."""
     causes: list[CauseView]
     """Likely causes, those with the most evidence first; equal ones in the rule's order."""
     try_first: str
@@ -119,6 +142,7 @@ def card_of(
             for one in findings.order
         ],
         changed_before=[ChangeView(one.step, one.kind, one.words) for one in findings.changed],
+        stalled=[_stalled(one) for one in alert.facts.stalled],
         causes=ranked_causes(alert, findings),
         try_first=alert.facts.try_first,
         worked_if=alert.facts.worked_if,
@@ -150,7 +174,7 @@ def short_of(alert: AlertRecord, findings: Findings) -> str:
         evidence = f" ({'; '.join(causes[0].evidence)})" if causes[0].evidence else ""
         likely = causes[0].cause + evidence
     lines = [
-        ("Host", findings.host or ""),
+        ("Host", _hosts(alert, findings)),
         ("First", order),
         ("Before", changed),
         ("Likely", likely),
@@ -158,6 +182,12 @@ def short_of(alert: AlertRecord, findings: Findings) -> str:
         ("Replay", "; ".join(f"runwatch replay {path}" for path in findings.bundles)),
     ]
     return "\n".join(f"{name}: {text}" for name, text in lines if text)
+
+
+def _hosts(alert: AlertRecord, findings: Findings) -> str:
+    """Where to look: at the ranks that hold up the others, if there are any."""
+    apart = [one.host for one in alert.facts.stalled if one.is_apart and one.host is not None]
+    return ", ".join(dict.fromkeys(apart)) or findings.host or ""
 
 
 def similar_of(alert: AlertRecord, commands: Sequence[CommandRecord]) -> SimilarView:
@@ -169,6 +199,20 @@ def similar_of(alert: AlertRecord, commands: Sequence[CommandRecord]) -> Similar
         resolution=alert.resolution,
         recovery=alert.recovery,
         tried=tuple(words_of_command(one) for one in reversed(commands)),
+    )
+
+
+def _stalled(one: StalledRank) -> StalledView:
+    return StalledView(
+        rank=one.rank,
+        host=one.host,
+        step=one.step,
+        stage=one.stall.stage,
+        place=one.stall.place,
+        stack=one.stall.stack,
+        stalled_s=one.stall.stalled_s,
+        is_apart=one.is_apart,
+        words=one.words,
     )
 
 

@@ -30,6 +30,7 @@ from runwatch_server.alerts.diagnosis.run_signs import (
     changed_before,
     course_signs,
     run_signs,
+    stall_signs,
 )
 from runwatch_server.alerts.records import AlertRecord
 from runwatch_server.db import Database
@@ -129,6 +130,7 @@ class SignFinder:
             **of_lr,
             **of_scaler,
             **of_run,
+            **stall_signs(alert.facts.stalled),
             **order_signs(
                 far.get("loss"), far.get("grad_norm"), grew_before(series["grad_norm"], onset)
             ),

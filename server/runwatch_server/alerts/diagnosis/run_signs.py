@@ -9,6 +9,7 @@ import numpy as np
 from runwatch.number_texts import count, counted
 from runwatch.rules.diagnosis import Sign
 from runwatch.rules.evidence import Departure, Recorded
+from runwatch.stalls import Stage, StalledRank
 from runwatch_server.alerts.diagnosis.run_words import words_of_event
 from runwatch_server.alerts.records import AlertRecord, RunEvent
 
@@ -17,6 +18,8 @@ _RESUMED_STEPS: Final = 500
 _ROLLED_BACK_STEPS: Final = 200
 _FIRST_STEPS: Final = 50
 _PHASE_STEPS: Final = 64
+_MOST_RANKS: Final = 2
+_OF_STAGE: Final = {Stage.DATA: Sign.STALLED_IN_DATA, Stage.SAVING: Sign.STALLED_IN_SAVING}
 _OF_THE_HOOK: Final = (
     "grad_stage",
     "renamed",
@@ -55,6 +58,22 @@ def run_signs(
         is_near = event.step is not None and alert.onset_step - event.step <= _PHASE_STEPS
         if event.kind == "phase" and is_near:
             found[Sign.PHASE_CHANGED] = f"{words_of_event(event)} at step {count(event.step)}"
+    return found
+
+
+def stall_signs(stalled: Sequence[StalledRank]) -> dict[Sign, str]:
+    """The signs in where ranks stand; of those that hold up others, or of all where all stand at
+    one place."""
+    found: dict[Sign, str] = {}
+    apart = [one for one in stalled if one.is_apart]
+    places = {one.words for one in stalled}
+    if apart or len(places) > 1:
+        words = [f"rank {one.rank} stands {one.words}" for one in stalled[:_MOST_RANKS]]
+        found[Sign.RANKS_APART] = ", ".join(words)
+    for one in apart or (stalled if len(places) == 1 else ()):
+        sign = _OF_STAGE.get(one.stall.stage)
+        if sign is not None:
+            found.setdefault(sign, f"rank {one.rank} stands {one.words}")
     return found
 
 

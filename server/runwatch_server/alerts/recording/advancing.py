@@ -77,6 +77,7 @@ def _facts(transition: Transition) -> Facts:
         try_first=transition.try_first,
         worked_if=transition.worked_if,
         ladder=transition.ladder,
+        stalled=transition.stalled,
     )
 
 

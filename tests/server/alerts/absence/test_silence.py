@@ -15,6 +15,7 @@ from tests.waiting import LONGEST_S, until_so
 from runwatch.alerts import AlertState
 from runwatch.frames import Event
 from runwatch.messages import AttemptOpen, Heartbeat, RunOpen
+from runwatch.stalls import STALL, Stage, Stall
 from runwatch.ulids import ulid
 from runwatch.vocabulary import Phase, RunId
 from runwatch_server.alerts.records import Resolution
@@ -40,6 +41,62 @@ def test_a_run_that_speaks_but_makes_no_step_is_told_of(start_service: StartServ
             await bench.alerting.ticker.tick()
             await bench.alerting.ticker.tick()
             assert await told(bench) == [("NoStep", AlertState.FIRING)]
+
+    asyncio.run(scenario())
+
+
+def stall(place: str, stage: Stage, *, waits: bool) -> Event:
+    told = Stall(45.0, stage, waits=waits, place=place, stack=(place, "train.py:1 in <module>"))
+    return Event(9, STALL, 1_700_000_000.0, told.to_detail())
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_the_rank_that_holds_up_the_others_is_named_by_what_each_told(
+    start_service: StartService, is_restarted: bool
+) -> None:
+    places = (
+        stall("train.py:40 in main", Stage.BACKWARD, waits=True),
+        stall("data.py:17 in read", Stage.DATA, waits=False),
+    )
+
+    async def stands_still(bench: Bench) -> None:
+        bench.clock.advance(301)
+        for rank in range(2):
+            await bench.runs.note_heartbeat(RUN, Heartbeat(1, rank, 9, 301, Phase.TRAIN))
+        await bench.alerting.ticker.tick()
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open(num_ranks=2)
+            for rank, told in enumerate(places):
+                await bench.send(healthy(10), first_step=0, rank=rank)
+                await bench.send([], first_step=10, rank=rank, events=[told])
+            await bench.settle()
+            if not is_restarted:
+                await stands_still(bench)
+                await expect_named(bench)
+        if is_restarted:
+            async with start_service() as bench:
+                await stands_still(bench)
+                await stands_still(bench)
+                await expect_named(bench)
+
+    async def expect_named(bench: Bench) -> None:
+        (alert,) = await bench.alerts()
+        assert alert.facts.summary.startswith("no step for ")
+        assert alert.facts.summary.endswith(
+            "the last was 9: rank 1 stands in the data loader (data.py:17 in read), "
+            "rank 0 stands in the backward pass (train.py:40 in main)"
+        )
+        card = (await bench.alerting.alerts.card(alert)).diagnosis
+        assert [(one.rank, one.is_apart, one.stack[0]) for one in card.stalled] == [
+            (1, True, "data.py:17 in read"),
+            (0, False, "train.py:40 in main"),
+        ]
+        assert card.causes[0].cause == "a data loader that waits"
+        assert card.causes[0].evidence == ("rank 1 stands in the data loader (data.py:17 in read)",)
+        assert "Likely: a data loader that waits (rank 1 stands in" in card.short
+        assert all(one.kind != STALL for one in card.changed_before)
 
     asyncio.run(scenario())
 
