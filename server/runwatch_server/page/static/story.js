@@ -77,6 +77,9 @@ function markOf(event, good) {
           : `diagnostic bundle of step ${count(detail.of_step)}: runwatch replay ${detail.path}` };
     case "gap":
       return { ...base, lane: "gaps", shape: "cross", look: "warn", words: `gap: ${inWords(detail)}` };
+    case "stall":
+      return { ...base, lane: "actions", shape: "tick", look: "warn",
+        words: `stands still for ${short(detail.stalled_s)} s: ${detail.place}` };
     case "unreadable":
       return { ...base, lane: "gaps", shape: "cross", look: "bad",
         words: `stored and not readable (${detail.reason}): steps ${count(event.step)} to ${count(detail.last_step)}` };
