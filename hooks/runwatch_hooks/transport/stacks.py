@@ -37,6 +37,15 @@ _STAGES: Final = (
 _WAITING: Final = frozenset((Stage.COLLECTIVE, Stage.DEVICE, Stage.HOOK))
 _OUR_PACKAGE: Final = "runwatch_hooks"
 _LIBRARY_PARTS: Final = frozenset(("site-packages", "dist-packages"))
+_FRAMEWORKS: Final = frozenset(
+    (
+        _OUR_PACKAGE,
+        *("torch", "torchdata", "torchvision", "numpy", "lightning", "lightning_fabric"),
+        *("pytorch_lightning", "transformers", "accelerate", "deepspeed", "datasets", "peft"),
+    )
+)
+_SCRIPT: Final = "<module>"
+"""The name of a script's own lines, outside of any function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +67,22 @@ class _Line:
         return _OUR_PACKAGE in PurePath(self.path).parts
 
     @property
-    def is_of_program(self) -> bool:
-        """Whether it is neither Python's, nor a library's, nor ours."""
-        is_library = not _LIBRARY_PARTS.isdisjoint(PurePath(self.path).parts)
-        return not (is_library or self.is_of_hook or self.is_of_python)
+    def package(self) -> str:
+        """The installed package that it belongs to; empty if it belongs to none."""
+        parts = PurePath(self.path).parts
+        for folder in _LIBRARY_PARTS.intersection(parts[:-1]):
+            return parts[parts.index(folder) + 1]
+        return ""
 
     @property
     def is_of_python(self) -> bool:
-        is_installed = not _LIBRARY_PARTS.isdisjoint(PurePath(self.path).parts)
-        return self.path.startswith("<frozen") or (
-            self.path.startswith(_STANDARD_LIBRARY) and not is_installed
-        )
+        is_standard = self.path.startswith(_STANDARD_LIBRARY) and not self.package
+        return is_standard or self.path.startswith("<frozen")
+
+    @property
+    def is_of_program(self) -> bool:
+        """Whether it is neither Python's, nor ours, nor installed."""
+        return not (self.package or self.is_of_hook or self.is_of_python)
 
     def __str__(self) -> str:
         return f"{_shortened(self.path)}:{self.number} in {self.function}"[:_MAX_CHARS]
@@ -86,15 +100,15 @@ def stall_of(thread: int, stalled_s: float) -> Stall | None:
     hangs stays where it is.
     """
     frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
-    lines = list(_lines(frame))
-    if not lines:
+    stack = list(_lines(frame))
+    if not stack:
         return None
-    called = [line for line in lines if not line.is_of_python] or lines
+    called = [line for line in stack if not line.is_of_python] or stack
     stage, waits = _stage_of(called)
     if stage is not Stage.HOOK:  # what the hook has wrapped only passes calls on
         called = [line for line in called if not line.is_of_hook] or called
-    own = next((line for line in called if line.is_of_program), called[0])
-    return Stall(stalled_s, stage, waits, str(own), tuple(map(str, called[:MAX_LINES])))
+    told = tuple(str(line) for line in called[:MAX_LINES])
+    return Stall(stalled_s, stage, waits, str(_place_in(called)), told)
 
 
 def _lines(frame: FrameType | None) -> Iterator[_Line]:
@@ -122,6 +136,19 @@ def _stage_of(called: Sequence[_Line]) -> tuple[Stage, bool]:
             waits = stage in _WAITING or (stage is Stage.BACKWARD and is_innermost)
             return stage, waits
     return Stage.PROGRAM, False
+
+
+def _place_in(called: Sequence[_Line]) -> _Line:
+    """The innermost line of the program's own code.
+
+    Some programs are installed and started by a short script: of these it is the innermost line of
+    an installed package that is no framework.
+    """
+    own = next((line for line in called if line.is_of_program), None)
+    if own is not None and own.function != _SCRIPT:
+        return own
+    installed = (line for line in called if line.package and line.package not in _FRAMEWORKS)
+    return next(installed, own or called[0])
 
 
 def _shortened(path: str) -> str:

@@ -1,8 +1,11 @@
 """Where a thread of a training stands, as its stack shows it: real threads, real torch."""
 
+import runpy
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,22 +22,22 @@ class Gate:
     """Where a program stands still until it is let go on."""
 
     def __init__(self) -> None:
-        self._is_reached = threading.Event()
-        self._is_open = threading.Event()
+        self.reached = threading.Event()
+        self.opened = threading.Event()
 
     def pass_through(self) -> None:
-        self._is_reached.set()
-        assert self._is_open.wait(LONGEST_S)
+        self.reached.set()
+        assert self.opened.wait(LONGEST_S)
 
     @contextmanager
     def reached_by(self, program: Callable[[], object]) -> Generator[int]:
         """Runs a program, and yields its thread once it stands at the gate."""
         thread = threading.Thread(target=program)
         thread.start()
-        assert self._is_reached.wait(LONGEST_S)
+        assert self.reached.wait(LONGEST_S)
         assert thread.ident is not None
         yield thread.ident
-        self._is_open.set()
+        self.opened.set()
         thread.join(LONGEST_S)
         assert not thread.is_alive()
 
@@ -125,6 +128,27 @@ def test_a_thread_is_told_by_its_stage_and_the_programs_own_line(
     assert stall.place.endswith(" in pass_through")
     assert stall.stack[0] == stall.place  # not the lines of Python's own modules within
     assert len(stall.stack) <= MAX_LINES
+
+
+def test_a_program_that_is_installed_is_told_by_its_own_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A short script starts it, whose line says nothing."""
+    installed, script = tmp_path / "site-packages" / "our_trainer", tmp_path / "bin" / "train"
+    for folder in (installed, script.parent):
+        folder.mkdir(parents=True)
+    source = "def read_shard(gate):\n    gate.reached.set()\n    gate.opened.wait(400)\n"
+    (installed / "shards.py").write_text(source)
+    script.write_text("from our_trainer.shards import read_shard\nread_shard(gate)\n")
+    monkeypatch.syspath_prepend(installed.parent)
+    gate = Gate()
+
+    with gate.reached_by(partial(runpy.run_path, str(script), {"gate": gate})) as thread:
+        stall = stall_of(thread, 1.0)
+
+    assert stall is not None
+    assert stall.place == "our_trainer/shards.py:3 in read_shard"
+    assert stall.stack == (stall.place, "bin/train:2 in <module>")
 
 
 def test_a_thread_that_has_ended_stands_nowhere() -> None:
