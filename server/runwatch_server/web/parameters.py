@@ -20,6 +20,10 @@ from runwatch_server.web.zero_bytes import check_texts
 
 _ULID: Final = "^[0-7][0-9A-HJKMNP-TV-Z]{25}$"
 
+_PROBED: Final = frozenset(("/healthz", "/readyz", "/metrics"))
+"""Asked by programs that supervise a process or scrape it. They may add what they like to an
+address, such as a number that keeps a cache away, and would take a refusal for a failure."""
+
 NextToken = Annotated[str | None, Query(pattern=_ULID)]
 """Where a list continues. Any other text would give the first page again and again."""
 
@@ -41,7 +45,7 @@ async def storable_texts_only(request: Request) -> None:
 async def known_parameters_only(request: Request) -> None:
     """App-wide dependency. Raises UnprocessableError, which names the parameter."""
     route = request.scope.get("route")
-    if not request.query_params or not isinstance(route, APIRoute):
+    if not request.query_params or not isinstance(route, APIRoute) or route.path in _PROBED:
         return
     known = dict(_annotations(route.dependant))
     for name in request.query_params:

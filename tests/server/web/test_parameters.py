@@ -87,3 +87,12 @@ async def test_a_refused_token_is_told_where_one_comes_from(api: Api) -> None:
 
     told = "query.next_token: found 'abc', wanted one from an earlier answer of this list"
     assert refused.json()["detail"] == told
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+async def test_a_probe_may_add_what_it_likes(path: str, api: Api) -> None:
+    """A refusal would be taken for a process that is down."""
+    headers = {"Authorization": f"Bearer {api.admin_key}"}
+    answer = await api.http.get(f"{path}?t=1732665600&name[]=up&name[]=down", headers=headers)
+
+    assert answer.status_code == 200
