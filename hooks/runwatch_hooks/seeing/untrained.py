@@ -25,6 +25,9 @@ UNREACHED_AFTER: Final = 500
 mixture, or the head of a rare task, may have to wait for its first."""
 LOOKED_EVERY: Final = 64
 """Rows between two checks of the layers that are in no optimizer."""
+_EARLY_LOOKS: Final = frozenset((8, 16, 32))
+"""Rows with a check besides: most such layers are left out from the start, and the fewer steps have
+gone by, the less training is lost."""
 _LOOKS: Final = 4
 """Checks in which such a layer had a gradient and did not change before it is reported: an
 optimizer not given to `attach` is known only once it steps."""
@@ -103,7 +106,7 @@ class Untrained:
     ) -> tuple[dict[str, float], list[str]]:
         """Metrics: the numbers of such layers, once there were any. Messages: what is new."""
         self._num_rows += 1
-        looks = self._num_rows % LOOKED_EVERY == 0
+        looks = self._num_rows % LOOKED_EVERY == 0 or self._num_rows in _EARLY_LOOKS
         if looks:
             self._look(named, optimizers)
         if not (looks or self._is_due or self._told):

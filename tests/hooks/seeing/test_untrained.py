@@ -11,7 +11,8 @@ from torch.optim import SGD
 from runwatch_hooks.seeing.untrained import IN_VAIN_AFTER, LOOKED_EVERY, UNREACHED_AFTER
 from runwatch_hooks.watch import Watch
 
-UNHELD_AFTER = 4 * LOOKED_EVERY
+UNHELD_AFTER = LOOKED_EVERY
+"""Rows until layers that are left out from the start are told: three checks come early."""
 
 
 def parts() -> nn.ModuleDict:
@@ -149,6 +150,22 @@ def test_layers_with_gradients_that_no_optimizer_holds_are_told(line: RecordingL
             "although they should be trained: body.weight, body.bias"
         )
     ]
+
+
+def test_layers_that_are_left_out_later_are_told_after_four_checks(line: RecordingLine) -> None:
+    model = parts()
+    optimizer = SGD(model.parameters(), 1e-3)
+    watch = watched(model, optimizer, line=line)
+
+    def loss() -> Tensor:
+        found: Tensor = model["head"](model["body"](torch.ones(1, 2))).sum()
+        return found
+
+    train(loss, watch, LOOKED_EVERY, model, optimizer)
+    model["head"] = nn.Linear(2, 1)
+    train(loss, watch, 4 * LOOKED_EVERY, model, optimizer)
+
+    assert line.metric("untrained_layers") == [2.0]
 
 
 def test_a_layer_that_replaced_one_of_the_optimizer_is_told(line: RecordingLine) -> None:
