@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 _POSITIVE: Final = (
     *("stall_s", "lost_s", "rollup_every_s", "maintain_every_s", "pack_after_h"),
-    *("requests_per_s", "ingest_per_s", "refused_per_s", "patience_s"),
+    *("requests_per_s", "ingest_per_s", "refused_per_s", "patience_s", "stop_s"),
 )
 _ANYWHERE: Final = ("0.0.0.0", "::")
 """Wildcard addresses: a service can listen on them, but no request is addressed to them."""
@@ -131,6 +131,9 @@ class Settings:
     """How long rollups of layers are kept; never shorter than frames. Those of metrics stay."""
     drain_s: float = 10.0
     """How long requests in progress may take when the service stops."""
+    stop_s: float = 60.0
+    """How long a stop may take after that, such as with a database that does not answer; then the
+    process ends at once, as if it was killed."""
 
     def __post_init__(self) -> None:
         _check_days(self.raw_days, self.evidence_days, self.rollup_days)

@@ -24,6 +24,7 @@ from runwatch_server.cli.local_service import RECORD
 from runwatch_server.cli.logs import configure_logging
 from runwatch_server.cli.output import OurConsole
 from runwatch_server.cli.server import Server
+from runwatch_server.cli.stop_limit import end_after
 from runwatch_server.errors import SettingsError
 from runwatch_server.services import Services
 from runwatch_server.settings import Settings
@@ -118,7 +119,7 @@ def _run(
         on_started=lambda: _print_address(
             settings, _place(app), first_keys, console, are_keys_lost=are_keys_lost
         ),
-        on_stopping=lambda: release_waiting(app),
+        on_stopping=lambda: _begin_to_stop(app, settings),
     )
     for stop in (signal.SIGTERM, signal.SIGINT):
         # uvicorn drains, then raises the signal again: by then all is done, so exit with 0.
@@ -127,6 +128,11 @@ def _run(
         server.run(sockets=[listener])
     except SystemExit as failed:  # raised by uvicorn if the app did not start; the log says why
         raise typer.Exit(2) from failed
+
+
+def _begin_to_stop(app: FastAPI, settings: Settings) -> None:
+    end_after(settings.drain_s + settings.stop_s)
+    release_waiting(app)
 
 
 def _ignore_signal(_: int, __: FrameType | None) -> None:
