@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 from weakref import WeakSet
 
 import torch
@@ -49,6 +50,12 @@ from runwatch_hooks.watching.attached_watch import AttachedWatch
 from runwatch_hooks.watching.inert_watch import InertWatch
 
 log = OwnLog(__name__)
+
+_PARTED: Final = (
+    "%r starts at step %s as a new run, so nothing compares it with the steps before (its learning "
+    "rate, its loss); to go on with the earlier run, pass its ID: attach(..., run_id=...). "
+    "`watch.run_id` is that ID, and `watch.state_dict()` holds it for your checkpoint"
+)
 
 
 def attach(
@@ -180,6 +187,8 @@ def attach(
     if team is None:
         since = f"rank {world.rank} is not watched"
         return InertWatch(proposed.run_id, state, unwatched_since=since)
+    is_new = environment.run_id is None and team.attempt.run_id == proposed.run_id
+    _warn_if_parted(run, team, state, is_new=is_new)
     if not team.is_whole and options.allow:
         log.warning("one process cannot act for %d ranks", world.world_size)
         options = replace(options, allow=())
@@ -198,6 +207,15 @@ def attach(
     watch = build_watch(objects, options, open_channel, team, state, sensors)
     note(objects.modules.values(), watch.lifetime)
     return AttachedWatch(watch)
+
+
+def _warn_if_parted(
+    run: str, team: Team, state: Mapping[str, object] | None, *, is_new: bool
+) -> None:
+    """A new run that does not start at step 0 is mostly meant to be an earlier one."""
+    start = (state or {}).get("next_step", 0)
+    if is_new and start and team.world.rank == 0:
+        log.warning(_PARTED, run, start)
 
 
 def _channel_opener(

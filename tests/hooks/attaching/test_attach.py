@@ -264,6 +264,24 @@ def test_a_program_that_counts_its_own_steps_says_where_it_goes_on(
         assert list(inert.steps(11)) == [9, 10]
 
 
+def test_a_training_that_goes_on_as_a_new_run_is_told_how_to_go_on_with_the_earlier_one(
+    model: nn.Module, optimizer: torch.optim.Optimizer, caplog: pytest.LogCaptureFixture
+) -> None:
+    attach(model, optimizer, run="parted", next_step=4).finish()
+
+    assert "'parted' starts at step 4 as a new run" in caplog.text
+    assert "attach(..., run_id=...)" in caplog.text
+
+
+def test_a_run_that_starts_or_goes_on_under_its_id_is_told_nothing(
+    model: nn.Module, optimizer: torch.optim.Optimizer, caplog: pytest.LogCaptureFixture
+) -> None:
+    attach(model, optimizer, run="whole", next_step=0).finish()
+    attach(model, optimizer, run="whole", next_step=4, run_id=RUN_ID).finish()
+
+    assert "as a new run" not in caplog.text
+
+
 def test_a_state_that_is_refused_leaves_no_watch_behind() -> None:
     model = tiny_gpt()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
