@@ -1,5 +1,6 @@
 """Brings an existing database to the newest migration, and compares it with the code."""
 
+import functools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,8 +38,10 @@ def upgrade_schema(connection: sa.Connection) -> None:
     A database of a newer version is left as it is. Migrations only add, so this version can run
     beside the newer one while replicas are replaced, and again after a downgrade.
     """
-    config = _config()
     found = MigrationContext.configure(connection).get_current_revision()
+    if found == _wanted():  # as at nearly every start: no migration is looked for
+        return
+    config = _config()
     if found is not None and not _is_known(config, found):
         log.warning("the database is from a newer version (revision %s): used as it is", found)
         return
@@ -49,13 +52,19 @@ def upgrade_schema(connection: sa.Connection) -> None:
 def schema_state(connection: sa.Connection) -> SchemaState:
     """Reads the state; changes nothing."""
     context = MigrationContext.configure(connection, opts={"compare_type": True})
-    wanted = ScriptDirectory.from_config(_config()).get_current_head()
-    assert wanted is not None, "there is a migration"
+    wanted = _wanted()
     found = context.get_current_revision()
     compared: list[object] = []
     if found == wanted:  # otherwise the upgrade has yet to make them
         compared += alembic.autogenerate.compare_metadata(context, metadata)
     return SchemaState(found, wanted, [str(difference) for difference in compared])
+
+
+@functools.cache  # reads every migration's file, which are those of the installed version
+def _wanted() -> str:
+    wanted = ScriptDirectory.from_config(_config()).get_current_head()
+    assert wanted is not None, "there is a migration"
+    return wanted
 
 
 def _is_known(config: alembic.config.Config, revision: str) -> bool:
