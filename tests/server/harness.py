@@ -158,7 +158,7 @@ async def serve(
     settings.setdefault("judge_processes", 0)
     settings.setdefault("rollup_every_s", 3600.0)
     kept = Storage(storage) if isinstance(storage, Path) else storage
-    await _bring_tables(kept)
+    await bring_tables(kept)
     first: list[NewKey] = []
     app = make_app(
         Settings(data_dir=kept.data_dir, database_url=kept.database_url, **settings),
@@ -177,7 +177,7 @@ _MIGRATED: list[bytes] = []
 """A database of SQLite as the migrations leave it, once it was made: they are half of a start."""
 
 
-async def _bring_tables(storage: Storage) -> None:
+async def bring_tables(storage: Storage) -> None:
     """Where a service is to start for the first time. What migrations do has tests of its own."""
     file = storage.data_dir / DATABASE_FILE
     if storage.database_url is not None or file.exists():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 from sqlalchemy.ext.asyncio import AsyncConnection
-from tests.server.harness import Storage
+from tests.server.harness import Storage, bring_tables
 from tests.waiting import until_so
 
 from runwatch.alerts import AlertState
@@ -205,6 +205,7 @@ async def start(
     """`judge_processes`: none, where a test is not about them, whatever the database; each takes a
     second to start."""
     clock = hand.as_clock()
+    await bring_tables(storage)
     database = await stack.enter_async_context(
         Database(make_store(storage.data_dir, storage.database_url))
     )
