@@ -26,6 +26,10 @@ PIP_OPTIONS ?=
 DEMO_OPTIONS ?=
 TEST_OPTIONS ?=
 
+# Images of machines often set it. Tests start hundreds of processes, and each would compile our code
+# anew: that is a quarter of the start of a service.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test quick test-heavy test-lowest check docs site release bench lock clean install
 
 demo: $(STAMP)

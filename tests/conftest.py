@@ -22,6 +22,11 @@ settings.load_profile("runwatch")
 for name in [name for name in os.environ if name.startswith("RUNWATCH_")]:
     del os.environ[name]
 
+# One thread for torch, in the processes that tests start too. With models as small as those of
+# tests a second one mostly waits for the first, and on a busy machine for the processor as well:
+# five hundred products of small matrices then took twelve times as long.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 def pytest_configure() -> None:
     """Processes that tests start are interrupted by SIGINT; a shell that put the tests into its
