@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +14,9 @@ from runwatch_server.cli.retention import app
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[RealService]:
-    with RealService(tmp_path / "service") as running:
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealService]:
+    with RealService(tmp_path_factory.mktemp("service")) as running:
         yield running
 
 
