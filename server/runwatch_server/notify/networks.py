@@ -9,7 +9,7 @@ audit events: no library can connect past the check on this thread.
 import os
 import socket
 import sys
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from threading import Lock, local
@@ -154,9 +154,16 @@ def _install() -> None:
         sys.addaudithook(_audit)
 
 
-def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    guard = _thread_guard.guard
-    if event not in _EVENTS or guard is None:
+def _audit(
+    event: str,
+    arguments: tuple[Any, ...],
+    *,
+    events: Collection[str] = _EVENTS,
+    thread: _ThreadGuard = _thread_guard,
+) -> None:
+    """The hook. It is called until the interpreter has ended, when this module's names are gone
+    already: what it asks at each event, it holds itself."""
+    if event not in events or (guard := thread.guard) is None:
         return
     address = arguments[1]  # host and port; anything else is no public host
     if address is None:  # the socket is already connected
