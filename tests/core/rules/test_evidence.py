@@ -96,6 +96,16 @@ def test_a_learning_rate_tells_of_its_jump_its_rise_and_its_end() -> None:
     assert lr_signs(series([1e-3] * 50), onset=40) == {}
 
 
+def test_the_rate_of_another_group_tells_of_its_jump_only() -> None:
+    still, jumps = series([1e-3] * 55), series([1e-4] * 50 + [3e-3] * 5)
+
+    found = lr_signs(still, 52, {"lr.1": series([0.0] * 55), "lr.2": jumps})
+
+    assert found == {Sign.LR_JUMPED: "lr.2 jumped from 1e-4 to 0.003 at step 50"}
+    assert lr_signs(jumps, 52, {"lr.1": jumps})[Sign.LR_JUMPED].startswith("the learning rate ")
+    assert lr_signs(still, 40, {"lr.1": jumps}) == {}  # not yet
+
+
 def test_the_scaler_and_clipping_tell_what_they_did() -> None:
     found = scaler_signs(series([65536.0, 1024.0]), series([1.0, 1.0]), series([0.1] * 9), onset=8)
 

@@ -5,6 +5,7 @@ Legend: N rows of a series. A series that was not recorded has no rows.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -97,20 +98,27 @@ def departure(series: Recorded, onset: int) -> Departure | None:
     return None
 
 
-def lr_signs(lr: Recorded, onset: int) -> dict[Sign, str]:
-    """What the learning rate did before the onset."""
+def lr_signs(
+    lr: Recorded, onset: int, others: Mapping[str, Recorded] = MappingProxyType({})
+) -> dict[Sign, str]:
+    """What the learning rate did before the onset. `others` are those of further groups, by the
+    names of their metrics: a jump of one of them counts where that of the first group has none."""
+    jumps = [_lr_jump(other.until(onset + 1), name) for name, other in others.items()]
+    return next(filter(None, jumps), {}) | _first_lr_signs(lr, onset)
+
+
+def _first_lr_signs(lr: Recorded, onset: int) -> dict[Sign, str]:
     before = lr.until(onset + 1)
     if before.size == 0:
         return {}
     if before.values_N[-1] == 0.0:
         return {Sign.LR_ZERO: "the learning rate is 0"}
-    found: dict[Sign, str] = {}
-    if before.size >= 2:
-        found |= _lr_jump(before) | _lr_rise(before)
-    return found
+    return _lr_jump(before) | _lr_rise(before)
 
 
-def _lr_jump(before: Recorded) -> dict[Sign, str]:
+def _lr_jump(before: Recorded, name: str = "the learning rate") -> dict[Sign, str]:
+    if before.size < 2:
+        return {}
     ratios = before.values_N[1:] / np.maximum(before.values_N[:-1], 1e-30)
     jumps = np.flatnonzero((ratios >= _LR_JUMP) & (before.values_N[:-1] > 0.0))
     # The first steps of a warm-up rise by large factors, and are none.
@@ -120,10 +128,12 @@ def _lr_jump(before: Recorded) -> dict[Sign, str]:
     place = int(jumps[-1])
     old, new = (number(value, 3) for value in before.values_N[place : place + 2])
     step = count(int(before.steps_N[place + 1]))
-    return {Sign.LR_JUMPED: f"the learning rate jumped from {old} to {new} at step {step}"}
+    return {Sign.LR_JUMPED: f"{name} jumped from {old} to {new} at step {step}"}
 
 
 def _lr_rise(before: Recorded) -> dict[Sign, str]:
+    if before.size < 2:
+        return {}
     highest = int(np.argmax(before.values_N))
     first, top, last = before.values_N[0], before.values_N[highest], before.values_N[-1]
     step, height = count(int(before.steps_N[highest])), number(top, 3)

@@ -44,7 +44,8 @@ log = logging.getLogger(__name__)
 
 _IN_ORDER: Final = ("loss", "val_loss", "grad_norm", "nonfinite", "step_time", "gpu_mem")
 """Metrics whose order of failing interests a reader."""
-_CHANGED: Final = ("lr", "loss_scale", "skipped", "clip_coef")
+_OTHER_RATES: Final = ("lr.1", "lr.2")
+_CHANGED: Final = ("lr", *_OTHER_RATES, "loss_scale", "skipped", "clip_coef")
 _MOST_LAYERS: Final = 5
 BEFORE_STEPS: Final = 200
 """A change at most this many steps before an alert's onset may have caused it."""
@@ -121,7 +122,7 @@ class SignFinder:
             segments = await segment_queries.list_segments(connection, alert.run_id, alert.rank)
             hosts = await find_hosts(connection, alert.run_id, alert.attempt)
         starts = {(one.attempt, one.segment): one.first_step for one in segments}
-        of_lr = lr_signs(series["lr"], onset)
+        of_lr = lr_signs(series["lr"], onset, {name: series[name] for name in _OTHER_RATES})
         of_scaler = scaler_signs(
             series["loss_scale"], series["skipped"], series["clip_coef"], onset
         )
