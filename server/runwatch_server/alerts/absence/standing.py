@@ -60,8 +60,9 @@ def _apart(ranks: Sequence[StalledRank]) -> Sequence[StalledRank]:
     """The ranks that the others seem to wait for; empty if their places do not tell.
 
     A rank that is a step behind and does not wait is one. Of ranks after the same step, those are
-    that do not wait while the most do, and else those that are not where the most are: a wait for
-    the device looks like any other line of the program.
+    that load data, for which nobody waits for another rank; else those that do not wait while the
+    most do; else those that are not where the most are, because a wait for the device looks like
+    any other line of the program. Who waits for a majority that works is not to blame.
     """
     if not ranks:
         return []
@@ -69,13 +70,17 @@ def _apart(ranks: Sequence[StalledRank]) -> Sequence[StalledRank]:
     behind = [one for one in ranks if one.step == first_step]
     if len(behind) < len(ranks):
         return [one for one in behind if not one.stall.waits]
+    loading = [one for one in ranks if one.stall.stage is Stage.DATA]
     working = [one for one in ranks if not one.stall.waits]
-    if 0 < len(working) <= len(ranks) / 2:
-        return working
+    for few in (loading, working):
+        if 0 < len(few) <= len(ranks) / 2:
+            return few
     place, num_there = Counter(_place(one) for one in ranks).most_common(1)[0]
     if num_there <= len(ranks) / 2:
         return []
-    return [one for one in ranks if _place(one) != place]
+    do_most_wait = next(one.stall.waits for one in ranks if _place(one) == place)
+    elsewhere = [one for one in ranks if _place(one) != place]
+    return [one for one in elsewhere if do_most_wait or not one.stall.waits]
 
 
 def _words(

@@ -70,6 +70,19 @@ def test_of_two_ranks_the_one_that_does_not_wait_is_named() -> None:
     )
 
 
+def test_of_two_ranks_the_one_that_loads_data_is_named() -> None:
+    """The other may wait for the device at any line of the program."""
+    assert apart(standing(READS_LOSS, LOADING)) == [1]
+
+
+def test_no_rank_is_blamed_where_most_load_data() -> None:
+    """The filesystem of all of them hangs."""
+    found = standing(LOADING, LOADING, LOADING, BACKWARD)
+
+    assert apart(found) == []
+    assert found.words.startswith("ranks 0, 1 and 2 stand in the data loader (data.py:17 in read)")
+
+
 def test_two_ranks_that_wait_at_different_places_are_both_told_and_none_is_blamed() -> None:
     found = standing(BARRIER, BACKWARD)
 
