@@ -103,8 +103,10 @@ def lr_signs(
 ) -> dict[Sign, str]:
     """What the learning rate did before the onset. `others` are those of further groups, by the
     names of their metrics: a jump of one of them counts where that of the first group has none."""
-    jumps = [_lr_jump(other.until(onset + 1), name) for name, other in others.items()]
-    return next(filter(None, jumps), {}) | _first_lr_signs(lr, onset)
+    found: dict[Sign, str] = {}
+    for name, other in others.items():
+        found = found or _lr_jump(other.until(onset + 1), name)
+    return found | _first_lr_signs(lr, onset)
 
 
 def _first_lr_signs(lr: Recorded, onset: int) -> dict[Sign, str]:
