@@ -16,6 +16,8 @@ STALL: Final = "stall"
 """The event's kind."""
 MAX_LINES: Final = 8
 """Lines of a stack that are told."""
+MAX_CHARS: Final = 160
+"""Of a line, whatever a program names its files: alerts and messages hold it."""
 
 
 class Stage(StrEnum):
@@ -75,11 +77,14 @@ class Stall(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_detail(cls, detail: Mapping[str, object]) -> "Stall | None":
-        """The stall that an event tells; None if it is not one that we understand."""
+        """The stall that an event tells, as short as ours are; None if it is not one that we
+        understand."""
         try:
-            return msgspec.convert(detail, cls)
+            told = msgspec.convert(detail, cls)
         except msgspec.ValidationError:
             return None
+        stack = tuple(line[:MAX_CHARS] for line in told.stack[:MAX_LINES])
+        return msgspec.structs.replace(told, place=told.place[:MAX_CHARS], stack=stack)
 
 
 class StalledRank(msgspec.Struct, frozen=True):

@@ -13,12 +13,10 @@ from pathlib import PurePath
 from types import FrameType
 from typing import Final
 
-from runwatch.stalls import MAX_LINES, Stage, Stall
+from runwatch.stalls import MAX_CHARS, MAX_LINES, Stage, Stall
 
 _MAX_DEPTH: Final = 400
 """Frames looked at: deep models nest a few frames per module."""
-_MAX_CHARS: Final = 160
-"""Of one line, so that stacks stay small whatever a program names its files."""
 
 _STAGES: Final = (
     (Stage.DATA, ("/torch/utils/data/", "/torchdata/", "/site-packages/datasets/")),
@@ -85,7 +83,7 @@ class _Line:
         return not (self.package or self.is_of_hook or self.is_of_python)
 
     def __str__(self) -> str:
-        return f"{_shortened(self.path)}:{self.number} in {self.function}"[:_MAX_CHARS]
+        return f"{_shortened(self.path)}:{self.number} in {self.function}"[:MAX_CHARS]
 
 
 _STANDARD_LIBRARY: Final = tuple(

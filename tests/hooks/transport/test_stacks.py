@@ -13,7 +13,7 @@ from tests.waiting import LONGEST_S
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from runwatch.stalls import MAX_LINES, Stage, Stall
+from runwatch.stalls import MAX_CHARS, MAX_LINES, Stage, Stall
 from runwatch_hooks.transport.stacks import stall_of
 from runwatch_hooks.watching.batch_positions import BatchPositions
 
@@ -164,6 +164,16 @@ def test_a_stall_is_the_same_on_the_other_side_of_the_wire() -> None:
     stall = Stall(47.0, Stage.DATA, waits=False, place="a.py:1 in b", stack=("a.py:1 in b",))
 
     assert Stall.of_detail(stall.to_detail()) == stall
+
+
+def test_a_stall_that_is_told_at_length_is_cut() -> None:
+    long = {"stalled_s": 1.0, "stage": "data", "waits": False, "place": "x" * 9999}
+
+    stall = Stall.of_detail({**long, "stack": ["y" * 9999] * 999})
+
+    assert stall is not None
+    assert len(stall.place) == MAX_CHARS
+    assert [len(line) for line in stall.stack] == [MAX_CHARS] * MAX_LINES
 
 
 @pytest.mark.parametrize(
