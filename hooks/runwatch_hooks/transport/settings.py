@@ -7,7 +7,6 @@ from typing import Final
 from runwatch.addresses import fault_of
 from runwatch.errors import InvalidInputError
 from runwatch.key_texts import fault_of_key
-from runwatch_hooks.transport.stall_watch import STALL_S
 
 _LARGEST_SEGMENT_BYTES: Final = 16 * 2**20
 
@@ -34,8 +33,9 @@ class TransportSettings:
     calm_interval_s: float = 1.0
     """The interval for a run in which nothing urgent has happened for some seconds."""
     heartbeat_s: float = 10.0
-    stall_s: float = STALL_S
-    """A step that takes longer, and far longer than any before, is told with its stack."""
+    stall_s: float = 40.0
+    """A step that takes longer, and far longer than any before, is told with its stack. Shorter
+    than the minute after which StepOverdue fires, so that the alert can say where."""
     long_poll_s: float = 25.0
     """How long the service may hold a poll: less than the 60 s at which proxies time out."""
     connect_timeout_s: float = 5.0

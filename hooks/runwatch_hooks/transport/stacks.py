@@ -42,6 +42,9 @@ _FRAMEWORKS: Final = frozenset(
         *("pytorch_lightning", "transformers", "accelerate", "deepspeed", "datasets", "peft"),
     )
 )
+_STANDARD_LIBRARY: Final = tuple(
+    sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")
+)
 _SCRIPT: Final = "<module>"
 """The name of a script's own lines, outside of any function."""
 
@@ -84,11 +87,6 @@ class _Line:
 
     def __str__(self) -> str:
         return f"{_shortened(self.path)}:{self.number} in {self.function}"[:MAX_CHARS]
-
-
-_STANDARD_LIBRARY: Final = tuple(
-    sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")
-)
 
 
 def stall_of(thread: int, stalled_s: float) -> Stall | None:

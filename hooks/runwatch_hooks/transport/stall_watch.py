@@ -10,10 +10,8 @@ from runwatch.vocabulary import Phase
 from runwatch_hooks.transport.progress import Progress
 from runwatch_hooks.transport.stacks import stall_of
 
-STALL_S: Final = 40.0
-"""Shorter than the minute after which StepOverdue fires, so that the alert can say where."""
 _TIMES_LONGEST: Final = 2.0
-"""Below the three times for which StepOverdue waits, for the same reason."""
+"""Below the three times for which StepOverdue waits, so that the alert can say where."""
 _TIMES_UNKNOWN: Final = 15.0
 """Before a phase other than training has ended once: an evaluation may well take ten minutes."""
 
@@ -31,10 +29,10 @@ class StallWatch:
         progress: Callable[[], Progress],
         tell: Callable[[Event], None],
         *,
-        stall_s: float = STALL_S,
+        stall_s: float,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`now` is the clock of `Progress.since`."""
+        """`stall_s` is as in TransportSettings; `now` is the clock of `Progress.since`."""
         self._progress = progress
         self._tell = tell
         self._stall_s = stall_s

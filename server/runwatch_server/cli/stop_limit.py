@@ -9,10 +9,11 @@ import faulthandler
 import logging
 import os
 import threading
+from typing import Final
 
 log = logging.getLogger(__name__)
 
-EXIT_CODE = 1
+EXIT_CODE: Final = 1
 """Of a process that was ended here; 0 is that of a stop in order."""
 
 

@@ -73,7 +73,7 @@ def test_the_training_thread_does_not_wait_for_a_disk_that_stands_still(tmp_path
     recorder = Recorder(settings(tmp_path), folder, meta, queue, ReceiptBox())
     former = FormerLives(settings(tmp_path), folder.path, 0)
     pace = Pace(close_s=0.01, calm_s=0.01, now=time.monotonic())
-    stalls = StallWatch(ProgressBoard().see, queue.put)
+    stalls = StallWatch(ProgressBoard().see, queue.put, stall_s=40.0)
     sender = Sender(recorder, None, None, None, former, Wakeup(), pace, stalls)
     recorder.open()
     queue.put(row())

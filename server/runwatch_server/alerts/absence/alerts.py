@@ -50,6 +50,16 @@ class _Key(NamedTuple):
     rule: str
 
 
+class _Verdict(NamedTuple):
+    """What a look at one rank by one rule brought."""
+
+    rule: Rule
+    change: Change
+    facts: RankFacts
+    team: Sequence[RankFacts]
+    """All ranks of the run, this one among them."""
+
+
 class AbsenceAlerts:
     """The open alerts about silence of the runs that this replica judges."""
 
@@ -110,7 +120,7 @@ class AbsenceAlerts:
                     longest_phase_s=longest_phase_s,
                 )
                 if change is not None:
-                    await self._follow(key, rule, change, rank, facts)
+                    await self._follow(key, _Verdict(rule, change, rank, facts))
 
     def _alerts_of(self, run_id: RunId) -> dict[_Key, AbsenceAlert]:
         return self._alerts.setdefault(run_id, {})
@@ -118,22 +128,16 @@ class AbsenceAlerts:
     def _known(self, key: _Key) -> AbsenceAlert | None:
         return self._alerts_of(key.run_id).get(key)
 
-    async def _follow(
-        self,
-        key: _Key,
-        rule: Rule,
-        change: Change,
-        facts: RankFacts,
-        team: Sequence[RankFacts],
-    ) -> None:
+    async def _follow(self, key: _Key, verdict: _Verdict) -> None:
         """Report what changed about an alert: its state, or that another alert explains it."""
-        known, why = self._known(key), explained_by(rule, self._firing_beside(key))
+        change = verdict.change
+        known, why = self._known(key), explained_by(verdict.rule, self._firing_beside(key))
         if change.is_news:
-            await self._record(key, rule, change, facts, team, inhibited_by=why)
+            await self._record(key, verdict, inhibited_by=why)
         elif known is not None and change.alert is not None and why != known.inhibited_by:
             reason = Reason.RELEASED if why is None else Reason.INHIBITED
             folded = replace(change, reason=reason)
-            await self._record(key, rule, folded, facts, team, inhibited_by=why)
+            await self._record(key, verdict._replace(change=folded), inhibited_by=why)
         elif known is not None and change.alert is not None:
             self._alerts_of(key.run_id)[key] = replace(known, alert=change.alert)
 
@@ -153,17 +157,9 @@ class AbsenceAlerts:
         of_run = [self._run_lost] if rank is team[0] else []
         return [*of_run, self._rank_lost] if len(team) > 1 else of_run
 
-    async def _record(
-        self,
-        key: _Key,
-        rule: Rule,
-        change: Change,
-        facts: RankFacts,
-        team: Sequence[RankFacts],
-        *,
-        inhibited_by: str | None,
-    ) -> None:
+    async def _record(self, key: _Key, verdict: _Verdict, *, inhibited_by: str | None) -> None:
         run_id, attempt, rank, _ = key
+        rule, change, facts, team = verdict
         consequences = Consequences(run_id, self._context)
         lr_scale, known = consequences.lr_scale, self._known(key)
 
@@ -174,7 +170,7 @@ class AbsenceAlerts:
                 return [], None, False
             num_before = await queries.count_episodes(connection, run_id, rule.name, attempt)
             standing = NOWHERE
-            if rule.name not in OF_CONTACT and change.alert is not None:
+            if rule.name not in OF_CONTACT and _fires(change):
                 standing = await self._find_standing(connection, run_id, team)
             transition, open_alert = transition_of(
                 rule,
@@ -302,3 +298,7 @@ class AbsenceAlerts:
             last_step = None if addressee is None else addressee.last_step
             self._last_steps[run_id] = (first.attempt, last_step)
         return replace(first, last_step=last_step), *facts[1:]
+
+
+def _fires(change: Change) -> bool:
+    return change.alert is not None and change.alert.state is AlertState.FIRING

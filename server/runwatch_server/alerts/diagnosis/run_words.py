@@ -42,9 +42,6 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, object]], str]]] = {
     ),
     "checkpoint": lambda _: "a checkpoint was written",
     "gap": _words_of_gap,
-    "stall": lambda detail: (
-        f"stands since {detail.get('stalled_s')} s at {detail.get('place', 'an unknown place')}"
-    ),
     "diagnostic_bundle": lambda detail: (
         f"a diagnostic bundle of step {_step(detail, 'of_step')} "
         + (f"failed: {detail['error']}" if "error" in detail else f"lies in {detail.get('path')}")
