@@ -52,6 +52,27 @@ _WORDS: Final = {
 }
 
 
+class Held(StrEnum):
+    """What the operating system keeps from going on."""
+
+    ON_DISK = "on_disk"
+    """The thread itself sleeps uninterruptibly: for a disk, or for a server of files."""
+    CHILD_ON_DISK = "child_on_disk"
+    CHILD_STOPPED = "child_stopped"
+    """By a signal, or by a debugger."""
+
+    @property
+    def words(self) -> str:
+        return _WORDS_OF_HELD[self]
+
+
+_WORDS_OF_HELD: Final = {
+    Held.ON_DISK: "waiting for a disk or a network filesystem",
+    Held.CHILD_ON_DISK: "a child process waits for a disk or a network filesystem",
+    Held.CHILD_STOPPED: "a child process is stopped",
+}
+
+
 class Stall(msgspec.Struct, frozen=True):
     """A training thread that makes no progress, as it looked from another thread."""
 
@@ -64,16 +85,25 @@ class Stall(msgspec.Struct, frozen=True):
     """The innermost line of the program's own code, such as `data.py:17 in read`."""
     stack: tuple[str, ...] = ()
     """The innermost lines of the stack, the innermost first; at most MAX_LINES."""
+    held: Held | None = None
+    """None if nothing is known to be, or if it waits for the others."""
 
     def to_detail(self) -> dict[str, Scalar | list[str]]:
         """As the detail of an event."""
-        return {
+        detail: dict[str, Scalar | list[str]] = {
             "stalled_s": round(self.stalled_s, 1),
             "stage": self.stage.value,
             "waits": self.waits,
             "place": self.place,
             "stack": list(self.stack[:MAX_LINES]),
         }
+        return detail if self.held is None else {**detail, "held": self.held.value}
+
+    @property
+    def words(self) -> str:
+        """Such as `in the data loader (data.py:17 in read; a child process is stopped)`."""
+        held = f"; {self.held.words}" if self.held is not None else ""
+        return f"{self.stage.words} ({self.place}{held})"
 
     @classmethod
     def of_detail(cls, detail: Mapping[str, object]) -> "Stall | None":
@@ -98,8 +128,3 @@ class StalledRank(msgspec.Struct, frozen=True):
     stall: Stall
     is_apart: bool = False
     """Whether it stands elsewhere than the others, which seem to wait for it."""
-
-    @property
-    def words(self) -> str:
-        """Such as `in the data loader (data.py:17 in read)`."""
-        return f"{self.stall.stage.words} ({self.stall.place})"

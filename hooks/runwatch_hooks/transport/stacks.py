@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Final
 
 from runwatch.stalls import MAX_CHARS, MAX_LINES, Stage, Stall
+from runwatch_hooks.transport.held import held_by_system
 
 _MAX_DEPTH: Final = 400
 """Frames looked at: deep models nest a few frames per module."""
@@ -104,7 +105,8 @@ def stall_of(thread: int, stalled_s: float) -> Stall | None:
     if stage is not Stage.HOOK:  # what the hook has wrapped only passes calls on
         called = [line for line in called if not line.is_of_hook] or called
     told = tuple(str(line) for line in called[:MAX_LINES])
-    return Stall(stalled_s, stage, waits, str(_place_in(called)), told)
+    held = None if waits else held_by_system(thread)
+    return Stall(stalled_s, stage, waits, str(_place_in(called)), told, held)
 
 
 def _lines(frame: FrameType | None) -> Iterator[_Line]:

@@ -47,6 +47,8 @@ class Sign(StrEnum):
     """The rank that holds up the run stands in its data loader."""
     STALLED_IN_SAVING = "stalled_in_saving"
     """It saves or loads a file."""
+    STALLED_ON_DISK = "stalled_on_disk"
+    """It, or a process that it has started, waits for a disk or a network filesystem."""
     RANKS_APART = "ranks_apart"
     """The ranks stand at different places, so that some wait for others."""
     PHASE_CHANGED = "phase_changed"

@@ -91,7 +91,7 @@ def _words(
     num_ranks: int,
 ) -> str:
     if num_ranks == 1:
-        return "".join(f"it stands {one.words}" for one in ranks)
+        return "".join(f"it stands {one.stall.words}" for one in ranks)
     parts: list[str] = []
     if silent:
         silent_s = min(rank.contact_age_s for rank in silent)
@@ -101,11 +101,11 @@ def _words(
     parts += _groups([one for one in ranks if one.is_apart], hosts)
     others = [one for one in ranks if not one.is_apart]
     if parts and len(others) > 1:
-        words, num_there = Counter(one.words for one in others).most_common(1)[0]
+        words, num_there = Counter(one.stall.words for one in others).most_common(1)[0]
         who = "the others" if num_there == len(others) else "most others"
         return ", ".join([*parts, f"{who} stand {words}"])
     if len(ranks) == num_ranks and len({_place(one) for one in ranks}) == 1:
-        return f"all {num_ranks} ranks stand {ranks[0].words}"
+        return f"all {num_ranks} ranks stand {ranks[0].stall.words}"
     return ", ".join([*parts, *_groups(others, hosts)])
 
 
@@ -113,7 +113,7 @@ def _groups(ranks: Sequence[StalledRank], hosts: Mapping[int, str]) -> list[str]
     """Who stands where, the largest groups first."""
     groups: dict[str, list[int]] = defaultdict(list)
     for one in ranks:
-        groups[one.words].append(one.rank)
+        groups[one.stall.words].append(one.rank)
     largest = sorted(groups.items(), key=lambda group: -len(group[1]))[:_MOST_NAMED]
     return [
         f"{_who(at, hosts)} {'stands' if len(at) == 1 else 'stand'} {place}"

@@ -72,6 +72,9 @@ class StalledView(msgspec.Struct, frozen=True):
     """The innermost line of the program's own code."""
     stack: tuple[str, ...]
     """The innermost lines of the training thread's stack, the innermost first."""
+    held: str | None
+    """What the operating system kept from going on: `on_disk` (the thread), `child_on_disk` or
+    `child_stopped`; null if nothing is known to be."""
     stalled_s: float
     """For how long it had stood there when it told so."""
     is_apart: bool
@@ -210,9 +213,10 @@ def _stalled(one: StalledRank) -> StalledView:
         stage=one.stall.stage,
         place=one.stall.place,
         stack=one.stall.stack,
+        held=one.stall.held,
         stalled_s=one.stall.stalled_s,
         is_apart=one.is_apart,
-        words=one.words,
+        words=one.stall.words,
     )
 
 

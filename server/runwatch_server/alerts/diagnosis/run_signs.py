@@ -1,6 +1,6 @@
 """Signs in a run's events before an alert began, and in the course of its series afterwards."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,7 +9,7 @@ import numpy as np
 from runwatch.number_texts import count, counted
 from runwatch.rules.diagnosis import Sign
 from runwatch.rules.evidence import Departure, Recorded
-from runwatch.stalls import Stage, StalledRank
+from runwatch.stalls import Held, Stage, Stall, StalledRank
 from runwatch_server.alerts.diagnosis.run_words import words_of_event
 from runwatch_server.alerts.records import AlertRecord, RunEvent
 
@@ -20,6 +20,7 @@ _FIRST_STEPS: Final = 50
 _PHASE_STEPS: Final = 64
 _MOST_RANKS: Final = 2
 _OF_STAGE: Final = {Stage.DATA: Sign.STALLED_IN_DATA, Stage.SAVING: Sign.STALLED_IN_SAVING}
+_ON_DISK: Final = (Held.ON_DISK, Held.CHILD_ON_DISK)
 _OF_THE_HOOK: Final = (
     "grad_stage",
     "renamed",
@@ -66,15 +67,21 @@ def stall_signs(stalled: Sequence[StalledRank]) -> dict[Sign, str]:
     one place."""
     found: dict[Sign, str] = {}
     apart = [one for one in stalled if one.is_apart]
-    places = {one.words for one in stalled}
+    places = {one.stall.words for one in stalled}
     if apart or len(places) > 1:
-        words = [f"rank {one.rank} stands {one.words}" for one in stalled[:_MOST_RANKS]]
+        words = [f"rank {one.rank} stands {one.stall.words}" for one in stalled[:_MOST_RANKS]]
         found[Sign.RANKS_APART] = ", ".join(words)
     for one in apart or (stalled if len(places) == 1 else ()):
-        sign = _OF_STAGE.get(one.stall.stage)
-        if sign is not None:
-            found.setdefault(sign, f"rank {one.rank} stands {one.words}")
+        for sign in _signs_of(one.stall):
+            found.setdefault(sign, f"rank {one.rank} stands {one.stall.words}")
     return found
+
+
+def _signs_of(stall: Stall) -> Iterator[Sign]:
+    if stall.stage in _OF_STAGE:
+        yield _OF_STAGE[stall.stage]
+    if stall.held in _ON_DISK:
+        yield Sign.STALLED_ON_DISK
 
 
 def _beginning(alert: AlertRecord, starts: Starts) -> dict[Sign, str]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from runwatch.stalls import Stage, Stall, StalledRank
+from runwatch.stalls import Held, Stage, Stall, StalledRank
 from runwatch.vocabulary import Phase
 from runwatch_server.alerts.absence.standing import NOWHERE, Standing, standing_of
 from runwatch_server.runs.rank_activity import RankFacts
@@ -170,3 +170,11 @@ def test_of_very_many_ranks_each_place_is_kept() -> None:
     assert len(found.ranks) == 16
     assert {one.stall for one in found.ranks} == {BACKWARD, odd, LOADING}
     assert found.ranks[0].rank == 1001
+
+
+def test_what_the_system_keeps_waiting_is_said_with_the_place() -> None:
+    on_disk = msgspec.structs.replace(LOADING, held=Held.CHILD_ON_DISK)
+    place = "in the data loader (data.py:17 in read; a child process waits for a disk or a network"
+
+    assert standing(on_disk).words == f"it stands {place} filesystem)"
+    assert standing(on_disk, on_disk).words == f"all 2 ranks stand {place} filesystem)"
