@@ -6,7 +6,7 @@ from typing import Final
 
 import urllib3
 import yaml
-from tests.waiting import until
+from tests.waiting import LONGEST_S, until
 
 PROGRAM: Final = "prometheus-alertmanager"
 
@@ -52,7 +52,7 @@ class AlertmanagerProcess:
         """In order: it remembers whom it told of what, but no alert."""
         if self._process is not None:
             self._process.terminate()
-            self._process.wait()
+            self._process.wait(LONGEST_S)
             self._process = None
 
     def kill(self) -> None:
