@@ -13,7 +13,6 @@ _WRAPPERS: Final = frozenset(
     {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 )
 """Path parts that DDP, torch.compile, FSDP and activation checkpointing add."""
-_SOME: Final = 4
 
 
 class HasGroups(Protocol):
@@ -60,12 +59,6 @@ def clean_name(name: str) -> str:
     """A parameter's path without the parts that wrappers add."""
     parts = [part for part in name.split(".") if part not in _WRAPPERS]
     return _shorten(".".join(parts) or name)
-
-
-def some_of(names: Sequence[str]) -> str:
-    """A text with the first few names, and how many more there are."""
-    more = f" and {len(names) - _SOME} more" if len(names) > _SOME else ""
-    return ", ".join(names[:_SOME]) + more
 
 
 def parameters_of(module: nn.Module, prefix: str) -> list[tuple[str, Tensor]]:

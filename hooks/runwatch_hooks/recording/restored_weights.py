@@ -15,7 +15,7 @@ from msgspec import ValidationError, convert
 from numpy.typing import NDArray
 
 from runwatch.layouts import Layout
-from runwatch_hooks.measuring.layer_names import some_of
+from runwatch.omissions import Omission
 from runwatch_hooks.rows.row import Row
 
 _OTHER: Final = 0.02
@@ -42,8 +42,8 @@ class RestoredWeights:
         self._num_other = 0
         self._num_rows = 0
 
-    def look(self, row: Row) -> list[str]:
-        """Compare a row's norms; returns messages to report."""
+    def look(self, row: Row) -> list[Omission]:
+        """Compare a row's norms; returns what to report."""
         read_L = _norms_of(row)
         if read_L is None or not np.isfinite(read_L).any():
             return []
@@ -59,7 +59,7 @@ class RestoredWeights:
         if not other:
             return []
         words = "these layers differ from the checkpoint that the run continues from"
-        return [f"{words}: {some_of(other)}"]
+        return [Omission.of(words, other, metric="unrestored_layers")]
 
     def _note(self, layout: Layout | None, read_L: NDArray[np.float32]) -> None:
         if layout != self._layout:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from runwatch.commands import Command
 from runwatch.frames import Event, Scalar
+from runwatch.omissions import OMISSION, Omission
 from runwatch.vocabulary import Phase
 from runwatch_hooks.actions import Notes, Outcome
 from runwatch_hooks.faults import Faults
@@ -64,7 +65,9 @@ class Reports:
         if self._channel is not None:
             self._channel.set_progress(last_step, phase, lr_scale)
 
-    def tell_event(self, step: int, kind: str, now: float, detail: Mapping[str, Scalar]) -> None:
+    def tell_event(
+        self, step: int, kind: str, now: float, detail: Mapping[str, Scalar | list[str]]
+    ) -> None:
         if self._channel is not None:
             self._channel.put_event(Event(step, kind, now, dict(detail)))
 
@@ -93,11 +96,11 @@ class Reports:
             log.info("step %d: %s", step, change)
             self.tell_event(step, "watch_changed", now, {"what": change})
 
-    def tell_omissions(self, omissions: Iterable[str], step: int, now: float) -> None:
+    def tell_omissions(self, omissions: Iterable[Omission], step: int, now: float) -> None:
         """Report, and log as warnings, what the program was expected to train and does not."""
         for omission in omissions:
-            log.warning("step %d: %s", step, omission)
-            self.tell_event(step, "untrained", now, {"what": omission})
+            log.warning("step %d: %s", step, omission.what)
+            self.tell_event(step, OMISSION, now, omission.to_detail())
 
     def tell_renamed(self, names: Iterable[str], step: int, now: float) -> None:
         """Report the user's metrics that are stored under other names than they were given."""

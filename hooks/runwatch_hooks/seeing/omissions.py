@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from torch import nn
 from torch.optim import Optimizer
 
+from runwatch.omissions import Omission
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.measuring.layer_names import NamedTensor
 from runwatch_hooks.seeing.fresh_schedules import FreshSchedules
@@ -72,8 +73,8 @@ class Omissions:
 
     def end_row(
         self, step: int, named: Sequence[NamedTensor], optimizers: Iterable[KnownOptimizer]
-    ) -> tuple[dict[str, float], list[str]]:
-        """Metrics of what is omitted, and messages about what is new. `named` are the layers that
+    ) -> tuple[dict[str, float], list[Omission]]:
+        """Metrics of what is omitted, and what is new about layers. `named` are the layers that
         are whole on this rank."""
         numbers, news = self._untrained.end_row(named, optimizers)
         found = {

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from runwatch.omissions import Omission
 from runwatch_hooks.governor import EVERYTHING, Governor, Sampled
 from runwatch_hooks.ranks.shards import whole
 from runwatch_hooks.seeing.gradient_version import GradientVersion
@@ -138,7 +139,7 @@ class OpenStep:
         last, now = self.numbers.get("clip_coef"), number(coefficient)
         self.numbers["clip_coef"] = now if last is None else lesser(last, now)
 
-    def close(self, changes: Iterable[str], omissions: Iterable[str]) -> Reading:
+    def close(self, changes: Iterable[str], omissions: Iterable[Omission]) -> Reading:
         """The reading of the whole step. The next step begins."""
         statistics, stages, sampled = self._statistics, set(self._stages.values()), self._sampled
         if sampled is not None:

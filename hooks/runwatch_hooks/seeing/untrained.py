@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from runwatch_hooks.measuring.layer_names import NamedTensor, some_of
+from runwatch.omissions import Omission, Why
+from runwatch_hooks.measuring.layer_names import NamedTensor
 from runwatch_hooks.measuring.sampled_updates import sample
 from runwatch_hooks.seeing.gradient_version import GradientVersion
 from runwatch_hooks.seeing.known_optimizers import KnownOptimizer, parameters_of
@@ -31,6 +32,20 @@ gone by, the less training is lost."""
 _LOOKS: Final = 4
 """Checks in which such a layer had a gradient and did not change before it is reported: an
 optimizer not given to `attach` is known only once it steps."""
+_KINDS: Final = {
+    "in vain": (
+        "no gradient has reached any layer of an optimizer",
+        "untrained_layers",
+        Why.NO_GRADIENT,
+    ),
+    "unheld": (
+        "these layers have gradients, and no optimizer has them",
+        "untrained_layers",
+        Why.NO_OPTIMIZER,
+    ),
+    "unreached": ("no gradient has ever reached these layers", "unreached_layers", Why.UNKNOWN),
+}
+"""Kind of omission -> its words, the metric that counts its layers, and what is known of why."""
 
 
 @dataclass(slots=True)
@@ -103,8 +118,8 @@ class Untrained:
 
     def end_row(
         self, named: Sequence[NamedTensor], optimizers: Iterable[KnownOptimizer]
-    ) -> tuple[dict[str, float], list[str]]:
-        """Metrics: the numbers of such layers, once there were any. Messages: what is new."""
+    ) -> tuple[dict[str, float], list[Omission]]:
+        """Metrics: the numbers of such layers, once there were any. Omissions: what is new."""
         self._num_rows += 1
         looks = self._num_rows % LOOKED_EVERY == 0 or self._num_rows in _EARLY_LOOKS
         if looks:
@@ -121,9 +136,9 @@ class Untrained:
         lasting = (key for key, one in self._unheld.items() if one.num_looks >= _LOOKS)
         unheld = [names[key] for key in lasting if key in names]
         news = [
-            *self._news("in vain", in_vain, "no gradient has reached any layer of an optimizer"),
-            *self._news("unheld", unheld, "these layers have gradients, and no optimizer has them"),
-            *self._news("unreached", unreached, "no gradient has ever reached these layers"),
+            *self._news("in vain", in_vain),
+            *self._news("unheld", unheld),
+            *self._news("unreached", unreached),
         ]
         numbers: dict[str, float] = {}
         if {"in vain", "unheld"} & self._told.keys():
@@ -132,11 +147,13 @@ class Untrained:
             numbers["unreached_layers"] = float(len(unreached))
         return numbers, news
 
-    def _news(self, kind: str, names: Sequence[str], words: str) -> list[str]:
+    def _news(self, kind: str, names: Sequence[str]) -> list[Omission]:
         if len(names) <= self._told.get(kind, 0):
             return []
         self._told[kind] = len(names)
-        return [f"{words}, although they should be trained: {some_of(names)}"]
+        words, metric, why = _KINDS[kind]
+        words = f"{words}, although they should be trained"
+        return [Omission.of(words, names, metric=metric, why=why)]
 
     def _look(self, named: Sequence[NamedTensor], optimizers: Iterable[KnownOptimizer]) -> None:
         """Compare the layers that are in no optimizer with their state at the last check. Tensors

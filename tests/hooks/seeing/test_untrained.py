@@ -8,6 +8,7 @@ from tests.hooks.tiny import watched
 from torch import Tensor, nn
 from torch.optim import SGD
 
+from runwatch.omissions import OMISSION, Omission, Why
 from runwatch_hooks.seeing.untrained import IN_VAIN_AFTER, LOOKED_EVERY, UNREACHED_AFTER
 from runwatch_hooks.watch import Watch
 
@@ -150,6 +151,14 @@ def test_layers_with_gradients_that_no_optimizer_holds_are_told(line: RecordingL
             "although they should be trained: body.weight, body.bias"
         )
     ]
+    (event,) = [event for event in line.events if event.kind == OMISSION]
+    assert Omission.of_detail(event.detail) == Omission(
+        str(event.detail["what"]),
+        "untrained_layers",
+        ("body.weight", "body.bias"),
+        2,
+        Why.NO_OPTIMIZER,
+    )
 
 
 def test_layers_that_are_left_out_later_are_told_after_four_checks(line: RecordingLine) -> None:

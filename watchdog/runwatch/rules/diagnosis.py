@@ -53,6 +53,10 @@ class Sign(StrEnum):
     """The ranks stand at different places, so that some wait for others."""
     PHASE_CHANGED = "phase_changed"
     """An evaluation, a checkpoint or another phase came just before."""
+    NO_OPTIMIZER = "no_optimizer"
+    """The hook knows that layers with a gradient are in no optimizer."""
+    NO_GRADIENT = "no_gradient"
+    """The hook knows that no gradient reaches layers of an optimizer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,9 @@ class Ranked:
     evidence: tuple[str, ...]
 
 
-_DECISIVE: Final = frozenset((Sign.PARAMETER_BROKEN, Sign.LR_ZERO))
+_DECISIVE: Final = frozenset(
+    (Sign.PARAMETER_BROKEN, Sign.LR_ZERO, Sign.NO_OPTIMIZER, Sign.NO_GRADIENT)
+)
 """They say what it is; the others only speak for it."""
 
 

@@ -21,6 +21,8 @@ class Culprits:
     num_layers: int = 0
     origin: str = ""
     """Where it began, in words, where the name of a layer does not say it."""
+    named: str = ""
+    """What events say of them, in words, where the rule judges a metric that only counts them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from runwatch.rules.following import Found
 from runwatch.rules.inhibition import Incidents
 from runwatch.rules.judging import ConditionJudge
 from runwatch.rules.layer_families import LayerFamilies, laid_among
+from runwatch.rules.named_layers import NamedLayers
 from runwatch.rules.nonfinite_judge import NonFiniteJudge
 from runwatch.rules.nonfinite_rule import IN_CODE, IN_CODE_NAMES
 from runwatch.rules.objectives import Objectives
@@ -58,6 +59,7 @@ class Evaluator:
         self._families = LayerFamilies()
         self._objectives = Objectives()
         self._unplaced = UnplacedEvents()
+        self._named = NamedLayers()
         self._stamps: list[tuple[int, float]] = []
         self._histories: Histories = {}
         self._incidents = Incidents(self.rules)
@@ -81,9 +83,10 @@ class Evaluator:
         """The changes that these rows bring, in the order of the rows, and of the rules in each."""
         if rows.num_rows == 0:
             self._unplaced.note(rows)
+            self._named.note(rows)
             return []
         transitions = self._arrive(rows)
-        rows = self._unplaced.put_on(rows)
+        rows = self._named.put_on(self._unplaced.put_on(rows))
         rows = laid_among(rows, self._layers)
         self._background.note(rows)
         rows = self._background.put_behind(rows)
@@ -122,6 +125,7 @@ class Evaluator:
                 latest=self._background.latest,
                 objectives=self._objectives.memory(),
                 unplaced=self._unplaced.memory(),
+                named=self._named.memory(),
             )
         )
 
@@ -142,6 +146,7 @@ class Evaluator:
         evaluator._background = Background(dict(memory.known), latest)
         evaluator._objectives.recall(memory.objectives)
         evaluator._unplaced = UnplacedEvents.of(memory.unplaced)
+        evaluator._named = NamedLayers.of(memory.named)
         for judge in evaluator._judges:
             if judge.rule.hash not in memory.standings:
                 continue
@@ -183,6 +188,7 @@ class Evaluator:
             history.forget(now.step)
         self._stamps.clear()
         self._objectives.rewind()
+        self._named.rewind(now.step)
         self._incidents.rewind(now.step)
         return self._change_all(now, lambda standing, at: standing.rewind(at.step, at))
 

@@ -4,7 +4,7 @@ Legend: R rows of a stretch, C columns (layers, or one for the run), F failing c
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from runwatch.alerts import Alert, Change, Moment, Reason
 from runwatch.rules.block import Block
 from runwatch.rules.episodes import Culprits, Episode
+from runwatch.rules.named_layers import culprits_named
 from runwatch.rules.nonfinite_origin import Origin
 from runwatch.rules.reporting import name_layers
 from runwatch.rules.standing import Standing
@@ -61,6 +62,8 @@ class RowReading:
     downward: bool = False
     """The lower the worse."""
     origin_of_row: Callable[[int], Origin | None] | None = None
+    series: Collection[str] = ()
+    """The metrics that it reads, of which events may name the layers."""
 
 
 def follow(standing: Standing, verdicts: Verdicts, reading: RowReading, block: Block) -> Found:
@@ -147,6 +150,8 @@ class _TransitionBuilder:
             excess_L,
             backward=self._reading.backward,
         )
+        if not culprits.layers:
+            culprits = culprits_named(self._block.rows.named, self._reading.series, now.step)
         origin_of_row = self._reading.origin_of_row
         origin = None if origin_of_row is None else origin_of_row(self._first_row + offset)
         if origin is not None:

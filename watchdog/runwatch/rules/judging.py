@@ -164,7 +164,12 @@ class ConditionJudge:
             return RowValues(values.reshape(shape_RC), beyond.reshape(shape_RC), known)
 
         is_low = comparison is not None and comparison.operator in ("<", "<=")
-        return RowReading(read_values, self._condition.is_backward, downward=is_low)
+        return RowReading(
+            read_values,
+            self._condition.is_backward,
+            downward=is_low,
+            series=self._condition.series,
+        )
 
     def _keep(
         self, reading: Evaluation, verdicts: Verdicts, histories: Histories, *, fails: bool

@@ -13,6 +13,15 @@ from numpy.typing import NDArray
 from runwatch.frames import Event, Frame
 from runwatch.layouts import Layout
 from runwatch.nonfinite import ABSENT_64, is_absent
+from runwatch.omissions import OMISSION, Omission
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Layers that an event names."""
+
+    step: int
+    omission: Omission
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +49,8 @@ class Rows:
     rank: int = 0
     unplaced: Mapping[str, int] = field(default_factory=dict[str, int])
     """How many counted events came of each kind, where there is no row to count them in."""
+    named: tuple[Named, ...] = ()
+    """In the order in which they were told."""
 
     @property
     def num_rows(self) -> int:
@@ -66,6 +77,7 @@ class Rows:
             attempt=self.attempt,
             segment=self.segment,
             rank=self.rank,
+            named=self.named,
         )
 
     @classmethod
@@ -96,6 +108,7 @@ class Rows:
             segment=frame.segment,
             rank=frame.rank,
             unplaced={} if num_steps else _numbers_of(frame.events),
+            named=_named_in(frame.events),
         )
 
 
@@ -128,6 +141,13 @@ def _numbers_of(events: Iterable[Event]) -> dict[str, int]:
     """How many of the events are of each kind that rules read, by the names of their counts."""
     names = (_count_of(event) for event in events)
     return dict(Counter(name for name in names if name is not None))
+
+
+def _named_in(events: Iterable[Event]) -> tuple[Named, ...]:
+    told = (
+        (event.step, Omission.of_detail(event.detail)) for event in events if event.kind == OMISSION
+    )
+    return tuple(Named(step, omission) for step, omission in told if omission is not None)
 
 
 def _count_of(event: Event) -> str | None:

@@ -161,6 +161,7 @@ def _facts(rule: Rule, alert: Alert, episode: Episode, now: Moment, rank: int) -
         "worst_layer": episode.culprits.worst or "the run",
         "layers": ", ".join(episode.culprits.layers),
         "in_layers": _in_layers(episode.culprits.num_layers),
+        "named": episode.culprits.named,
     }
 
 

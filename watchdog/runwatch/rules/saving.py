@@ -10,6 +10,7 @@ import zstandard
 
 from runwatch.rules.inhibition import InhibitionMemory
 from runwatch.rules.layer_families import FamiliesMemory
+from runwatch.rules.named_layers import NamedMemory
 from runwatch.rules.objectives import Stage
 from runwatch.rules.standing import StandingMemory
 from runwatch.rules.unplaced_events import UnplacedMemory
@@ -44,6 +45,7 @@ class Memory:
     objectives: Mapping[str, Stage] = field(default_factory=dict[str, Stage])
     """By the names of their numbers."""
     unplaced: UnplacedMemory = (0, {})
+    named: NamedMemory = (0, ())
 
 
 class _SavedHistory(msgspec.Struct, frozen=True):
@@ -72,6 +74,7 @@ class _Saved(msgspec.Struct, frozen=True):
     families: FamiliesMemory = ()
     objectives: dict[str, Stage] = msgspec.field(default_factory=dict[str, Stage])
     unplaced: tuple[int, dict[str, int]] = (0, {})
+    named: NamedMemory = (0, ())
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -95,6 +98,7 @@ def dump(memory: Memory) -> bytes:
             families=memory.families,
             objectives=dict(memory.objectives),
             unplaced=(memory.unplaced[0], dict(memory.unplaced[1])),
+            named=memory.named,
         )
     )
     return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(state)
@@ -124,6 +128,7 @@ def load(state: bytes) -> Memory:
         families=saved.families,
         objectives=saved.objectives,
         unplaced=saved.unplaced,
+        named=saved.named,
     )
 
 

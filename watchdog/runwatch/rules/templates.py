@@ -19,7 +19,17 @@ MAX_TEMPLATE_CHARS: Final = 4096
 NUMBERS: Final = frozenset(("value",))
 INTEGERS: Final = frozenset(("step", "onset_step", "num_layers", "attempt", "segment", "rank"))
 TEXTS: Final = frozenset(
-    ("rule", "severity", "first_layer", "worst_layer", "layers", "in_layers", "phase", "where")
+    (
+        "rule",
+        "severity",
+        "first_layer",
+        "worst_layer",
+        "layers",
+        "in_layers",
+        "named",
+        "phase",
+        "where",
+    )
 )
 PLACEHOLDERS: Final = NUMBERS | INTEGERS | TEXTS
 

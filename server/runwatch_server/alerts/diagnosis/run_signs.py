@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from runwatch.number_texts import count, counted
+from runwatch.omissions import OMISSION, Omission, Why
 from runwatch.rules.diagnosis import Sign
 from runwatch.rules.evidence import Departure, Recorded
 from runwatch.stalls import Held, Stage, Stall, StalledRank
@@ -19,6 +20,10 @@ _ROLLED_BACK_STEPS: Final = 200
 _FIRST_STEPS: Final = 50
 _PHASE_STEPS: Final = 64
 _MOST_RANKS: Final = 2
+_OF_OMISSION: Final = {
+    Why.NO_OPTIMIZER: (Sign.NO_OPTIMIZER, "the hook found them in no optimizer"),
+    Why.NO_GRADIENT: (Sign.NO_GRADIENT, "the hook saw no gradient reach them"),
+}
 _OF_STAGE: Final = {Stage.DATA: Sign.STALLED_IN_DATA, Stage.SAVING: Sign.STALLED_IN_SAVING}
 _ON_DISK: Final = (Held.ON_DISK, Held.CHILD_ON_DISK)
 _OF_THE_HOOK: Final = (
@@ -59,6 +64,10 @@ def run_signs(
         is_near = event.step is not None and alert.onset_step - event.step <= _PHASE_STEPS
         if event.kind == "phase" and is_near:
             found[Sign.PHASE_CHANGED] = f"{words_of_event(event)} at step {count(event.step)}"
+        omission = Omission.of_detail(event.detail) if event.kind == OMISSION else None
+        if omission is not None and omission.why in _OF_OMISSION:
+            sign, words = _OF_OMISSION[omission.why]
+            found[sign] = words
     return found
 
 

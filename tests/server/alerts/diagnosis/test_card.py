@@ -9,6 +9,7 @@ from tests.server.alerts.bench import Bench, StartService, healthy
 from tests.server.alerts.test_incidents import LOSS_UP, use
 
 from runwatch.frames import Event, Scalar
+from runwatch.omissions import Omission, Why
 from runwatch_server.alerts.diagnosis.card import DiagnosisView
 from runwatch_server.alerts.records import AlertRecord
 
@@ -58,6 +59,33 @@ def test_causes_are_ranked_by_what_the_run_shows(start_service: StartService) ->
             assert found.try_first == "go back before step 100"
             assert "Likely: a bad batch (loss was back after 1 step; " in found.short
             assert (found.onset.step, found.onset.layer) == (100, None)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("why", "likely"), [(Why.NO_OPTIMIZER, "left out"), (Why.NO_GRADIENT, "a cut graph")]
+)
+def test_what_the_hook_knows_of_layers_left_out_decides_which_cause_is_first(
+    why: Why, likely: str, start_service: StartService
+) -> None:
+    causes = [
+        {"cause": "something else", "signs": ["first_steps", "loss_first"]},
+        {"cause": "a cut graph", "signs": ["no_gradient"]},
+        {"cause": "left out", "signs": ["no_optimizer"]},
+    ]
+    omission = Omission.of("left out", ["head"], metric="untrained_layers", why=why)
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await use(bench, {**LOSS_UP, "diagnosis": {"causes": causes}})
+            await bench.open()
+            told = Event(40, "untrained", 1.0, omission.to_detail())
+            await bench.send([*healthy(40), *[9.0] * 20], first_step=0, events=[told])
+            await bench.settle()
+            (alert,) = [one for one in await bench.alerts() if one.rule == "LossUp"]
+
+            assert (await card(bench, alert)).causes[0].cause == likely
 
     asyncio.run(scenario())
 
