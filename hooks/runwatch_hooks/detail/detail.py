@@ -109,6 +109,8 @@ class Detail:
         if self._is_closed:
             return
         self._due = self._schedule.next(step)
+        if self._due.histograms or self._due.activations:
+            self._drop()  # what a step has left that was interrupted, as by Ctrl-C in a notebook
         if self._due.activations:
             # Created each time: the model may have been compiled, or have other modules by now.
             self._taps = ModuleTaps(self._modules, self._see, self._faults, self.close)
@@ -168,8 +170,7 @@ class Detail:
         """Stop measuring, and remove all hooks from the modules."""
         self._is_closed = True
         self._due = Due()
-        self._close_taps()
-        self._clear()
+        self._drop()
 
     def _see(self, place: int, output: Tensor) -> None:
         """Called inside the model's forward pass, where nothing may be raised."""
@@ -199,6 +200,10 @@ class Detail:
         self._has_told_silence = True
         why = "it is compiled" if not taps.names else "it is compiled, or did not run in this step"
         self._notices.append(f"no module of the model tells what it returns: {why}")
+
+    def _drop(self) -> None:
+        self._close_taps()
+        self._clear()
 
     def _close_taps(self) -> None:
         if self._taps is not None:

@@ -53,11 +53,10 @@ class ModuleTaps:
         self._handles: list[RemovableHandle] = []
 
     def open(self) -> None:
-        self._at_roots = [
-            root.register_forward_pre_hook(Uncopied(self._begin_forward))
-            for root in self._roots
-            if not _is_compiled(root)
-        ]
+        for root in self._roots:
+            if not _is_compiled(root):
+                begin = Uncopied(self._begin_forward)
+                self._at_roots.append(root.register_forward_pre_hook(begin))
         self._put_on()
 
     def close(self) -> None:
@@ -67,10 +66,11 @@ class ModuleTaps:
         self._take_off()
 
     def _put_on(self) -> None:
-        self._handles = [
-            module.register_forward_hook(Uncopied(partial(self._hear, place)))
-            for place, module in enumerate(self._modules)
-        ]
+        for place, module in enumerate(
+            self._modules
+        ):  # one by one: an interrupt leaves none behind
+            hear = Uncopied(partial(self._hear, place))
+            self._handles.append(module.register_forward_hook(hear))
 
     def _take_off(self) -> None:
         for handle in self._handles:

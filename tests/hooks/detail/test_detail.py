@@ -1,7 +1,7 @@
 """Histograms and activations of a training: the rows that bring them, and when."""
 
 import math
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -10,13 +10,15 @@ from tests.hooks.recorder import RecordingLine, of_layer, stat
 from tests.hooks.tiny import tiny_gpt, train_one, watched
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from runwatch.commands import Command, CommandState, Detail
 from runwatch.histograms import ABOVE, FIRST_EXPONENT, NONFINITE, ZEROS, HistogramKind, Histograms
 from runwatch.nonfinite import is_absent
 from runwatch.vocabulary import CommandId
-from runwatch_hooks.detail import detail
+from runwatch_hooks.detail import Schedule, detail
 from runwatch_hooks.detail.bits import Departures, Lot
+from runwatch_hooks.faults import Faults
 from runwatch_hooks.measuring.readback import Readback
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.settings.options import Options
@@ -47,6 +49,60 @@ def test_nothing_is_taken_unasked(line: RecordingLine) -> None:
 
     assert not any(row.histograms for row in line.rows)
     assert not activations(line)
+    assert not any(vars(module)["_forward_hooks"] for module in model.modules())
+
+
+def test_a_step_that_was_interrupted_leaves_no_hooks_behind() -> None:
+    """As by Ctrl-C in a notebook, whose next cell trains on."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    taken = detail.Detail({"": model}, Schedule(None, 1), Faults())
+    for step in (0, 1, 2, 2):
+        taken.begin_step(step)
+        model(torch.ones(2))
+
+    taken.end_step()
+
+    assert not any(vars(module)["_forward_hooks"] for module in model.modules())
+
+
+def test_what_an_interrupted_step_saw_is_not_taken_for_the_next_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt(*_: object) -> list[Lot]:
+        raise KeyboardInterrupt
+
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    taken = detail.Detail({"": model}, Schedule(2, 3), Faults())
+    for step in (0, 1, 3):
+        taken.begin_step(step)
+        model(torch.ones(2))
+    with monkeypatch.context() as patched:
+        patched.setattr(Departures, "send", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            taken.end_step()
+    taken.begin_step(4)  # histograms alone
+
+    closeup = taken.end_step()
+
+    assert closeup is not None
+    assert closeup.rows(4, 0, 0.0) == []
+
+
+class Interrupted(nn.Linear):
+    def register_forward_hook(self, *_: Any, **__: Any) -> RemovableHandle:
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_while_hooks_are_put_on_leaves_none_behind() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), Interrupted(2, 2))
+    taken = detail.Detail({"": model}, Schedule(None, 1), Faults())
+    taken.begin_step(0)
+    taken.begin_step(1)
+    with pytest.raises(KeyboardInterrupt):
+        taken.begin_step(2)  # the first at which modules are looked at
+
+    taken.close()
+
     assert not any(vars(module)["_forward_hooks"] for module in model.modules())
 
 
