@@ -174,9 +174,12 @@ class LrScale:
             self._savings[optimizer] = hear_saving(Uncopied(self._hear_saving), prepend=True)
 
     def _put_back(self, optimizer: Optimizer, *, has_ended: bool = False) -> None:
-        scaled = self._scaled.pop(optimizer, None)
+        scaled = self._scaled.get(optimizer)
         if scaled is not None:
             scaled.put_back(has_ended=has_ended)
+            del self._scaled[
+                optimizer
+            ]  # last: if an interrupt comes before, `settle` does it again
 
     def _tell_captured(self, optimizer: Optimizer) -> None:
         captured = self._captured[optimizer]

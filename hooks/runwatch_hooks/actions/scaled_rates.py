@@ -43,8 +43,8 @@ class ScaledRates:
                         rate.mul_(scale)
                 elif isinstance(rate, (int, float)):
                     lowered = rate * scale
+                    self._numbers.append((group, rate, lowered))  # first: Ctrl-C may come between
                     group["lr"] = lowered
-                    self._numbers.append((group, rate, lowered))
 
     def holds(self, group: Group) -> bool:
         """Whether a group's rate is already scaled."""

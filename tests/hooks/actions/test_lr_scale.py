@@ -170,6 +170,41 @@ def test_after_a_step_that_raised_the_rate_is_exact_again() -> None:
     assert optimizer.param_groups[0]["lr"] == 0.1
 
 
+class Interrupting(dict[str, Any]):
+    """A parameter group at which Ctrl-C strikes, right after a rate was written."""
+
+    is_armed = False
+
+    def __setitem__(self, key: str, value: object) -> None:
+        super().__setitem__(key, value)
+        if self.is_armed:
+            self.is_armed = False
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("strikes_before_the_step", [True, False])
+def test_an_interrupt_while_rates_are_exchanged_leaves_none_scaled(
+    strikes_before_the_step: bool,
+) -> None:
+    class Arming(SGD):
+        def step(self, closure: object = None) -> None:  # type: ignore[override]
+            first.is_armed = not strikes_before_the_step
+
+    optimizer = Arming([{"params": [nn.Parameter(torch.ones(2))]} for _ in range(2)], lr=0.5)
+    first = Interrupting(optimizer.param_groups[0])
+    first.is_armed = strikes_before_the_step
+    optimizer.param_groups[0] = first
+    scale = LrScale([optimizer])
+    scale.install()
+    scale.set(0.5)
+    with pytest.raises(KeyboardInterrupt):
+        optimizer.step()
+
+    scale.close()
+
+    assert [group["lr"] for group in optimizer.param_groups] == [0.5, 0.5]
+
+
 @pytest.mark.parametrize("rate", [0.1, torch.tensor(0.1)])
 def test_a_schedule_that_moved_after_a_step_that_raised_has_the_last_word(
     rate: float | Tensor,
