@@ -3,6 +3,7 @@
 # pyright: reportPrivateUsage=false, reportUnknownMemberType=false
 # (a part of ours is broken on purpose; torch leaves parts of its own interface without types)
 
+import signal
 from collections.abc import Callable
 from typing import cast
 
@@ -49,6 +50,30 @@ def test_a_part_that_cannot_be_switched_off_harms_nothing() -> None:
 def test_what_ends_a_program_passes() -> None:
     with pytest.raises(KeyboardInterrupt), Faults().guard("part", broken):
         raise KeyboardInterrupt
+
+
+class TimeIsUp(Exception):
+    """What a program's own handler of a signal raises."""
+
+
+class Handler:
+    def __call__(self, number: int, frame: object) -> None:
+        self.raise_it()
+
+    def raise_it(self) -> None:
+        raise TimeIsUp
+
+
+def test_what_a_signals_handler_raises_is_the_programs() -> None:
+    faults = Faults()
+    before = signal.signal(signal.SIGUSR1, Handler())
+    try:
+        with pytest.raises(TimeIsUp), faults.guard("part", broken):
+            signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+    assert faults.count == 0
 
 
 class Unseen(Detail):

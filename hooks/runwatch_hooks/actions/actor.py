@@ -23,6 +23,7 @@ from runwatch_hooks.actions.pace import SnapshotPace
 from runwatch_hooks.actions.snapshots import SnapshotRing
 from runwatch_hooks.actions.training_state import TrainingState
 from runwatch_hooks.agreement import Ended, Meeting, Standing
+from runwatch_hooks.faults import is_of_a_signal
 from runwatch_hooks.own_log import OwnLog
 
 log = OwnLog(__name__)
@@ -271,7 +272,9 @@ class Actor:
         began_at = time.perf_counter()
         try:
             self._snapshots.take(step)
-        except Exception:  # from a user's `state_dict`, or out of memory
+        except Exception as error:  # from a user's `state_dict`, or out of memory
+            if is_of_a_signal(error):
+                raise
             log.warning("no snapshot after step %d", step, exc_info=True)
             return ()
         if not self.pace.note_capture(time.perf_counter() - began_at):
