@@ -104,7 +104,6 @@ def build_watch(
         _start(watch, saved, lambda: instruments.install(probe, lr_scale), options)
     except BaseException:  # the caller never gets the watch, and could not end it
         watch.lifetime.give_up()
-        lr_scale.close()
         raise
     return watch
 

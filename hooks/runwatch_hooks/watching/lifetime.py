@@ -5,6 +5,7 @@ dropped its watch and trains another run.
 """
 
 import os
+import time
 from collections.abc import Callable
 from threading import Thread
 
@@ -130,13 +131,25 @@ class Lifetime(EndsWithItsBlock):
         if self._is_begun:
             self.finish("failed", reason="its watch could not be made")
         else:
-            self._stand_down()
+            self._discard()
 
     def let_go(self) -> None:
-        """The program has dropped its watch. The run stays open until the program trains another
-        run or ends, since only then is it known how the run ended."""
-        if self._is_begun and self.is_open:
+        """The program has dropped its watch. A run that has begun stays open until the program
+        trains another run or ends, since only then is it known how it ended."""
+        if not self.is_open:
+            return
+        if self._is_begun:
             self._weak_self.keep(self)
+        else:
+            self._discard()
+
+    def _discard(self) -> None:
+        """End a run that has not begun."""
+        self._stand_down()
+        with self._faults.guard("end"):
+            self._boundary.actor.close(
+                next_step=self._progress.next_step, now=time.time(), timeout_s=0.0
+            )
 
     def _stand_down(self) -> None:
         """No more steps: remove all hooks and patches from torch."""
