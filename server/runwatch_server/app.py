@@ -88,6 +88,9 @@ def make_app(
         docs_url=None,  # FastAPI's page loads scripts from elsewhere, which could use our cookie
         redoc_url=None,
         openapi_url=None,
+        # An address with a slash more is not found. The redirect would name http: behind a proxy
+        # on another machine, and turns `/alerts/$ID` without an ID into the list of all.
+        redirect_slashes=False,
         routes=_ROUTES,
         dependencies=_OF_EVERY_ROUTE,  # also of one that is added later
     )

@@ -40,7 +40,7 @@ def wants_page(request: Request) -> bool:
 
 def login_url(request: Request) -> str:
     """The URL of the login page, which leads back here."""
-    here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    here = _here(request)
     return "/login" if here == "/" else f"/login?next={quote(here)}"
 
 
@@ -79,5 +79,10 @@ def _to_login(request: Request) -> Response:
     """A page that leads to the login. When a link in a message is followed, a browser does not send
     a strict cookie; if our own page then makes the request again, it does."""
     if request.headers.get("Sec-Fetch-Site") == "cross-site" and request.method == "GET":
-        return render(request, "again.html", here=str(request.url))
+        return render(request, "again.html", here=_here(request))
     return RedirectResponse(login_url(request), 303)
+
+
+def _here(request: Request) -> str:
+    """This address without scheme and host, which a proxy in front may know otherwise."""
+    return request.url.path + (f"?{request.url.query}" if request.url.query else "")

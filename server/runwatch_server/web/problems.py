@@ -25,7 +25,6 @@ log = logging.getLogger(__name__)
 MEDIA_TYPE: Final = "application/problem+json"
 _CODES: Final = {404: "route_not_found", 405: "method_not_allowed", 413: "body_too_large"}
 _NOT_FOUND: Final = "There is nothing at this address."
-_TOO_LARGE: Final = "body: found too many bytes, wanted at most {limit}"
 _WANTED: Final = {
     **dict.fromkeys(("int_parsing", "int_parsing_size", "int_type"), "a whole number"),
     "float_parsing": "a number",
@@ -42,6 +41,9 @@ _WANTED: Final = {
 }
 """What was wanted, by the type of Pydantic's error; for other types its own text is used."""
 _MOST_TOLD: Final = 60
+_HEAD, _TAIL = 1500, 500
+"""Characters of a long detail that are sent, as of one that quotes a megabyte: its beginning names
+the place, its end what was wanted."""
 _TOKEN: Final = "next_token"
 """Clients do not write this parameter themselves, so its pattern would not help them."""
 
@@ -74,6 +76,9 @@ def add_problem_handlers(app: FastAPI, *, on_problem: Callable[[str], None]) -> 
 
 
 def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    if len(problem.detail) > _HEAD + _TAIL:
+        shortened = f"{problem.detail[:_HEAD]} … {problem.detail[-_TAIL:]}"
+        problem = msgspec.structs.replace(problem, detail=shortened)
     body = msgspec.json.encode(problem)
     return Response(body, problem.status, headers, media_type=MEDIA_TYPE)
 
@@ -128,7 +133,8 @@ def _http_error(request: Request, error: Exception) -> tuple[Problem, Mapping[st
         return _wrong_method(request)
     phrase = phrase_of(status)
     code = _CODES.get(status, phrase.lower().replace(" ", "_"))
-    detail = _NOT_FOUND if code == _CODES[404] else str(error.detail)
+    details = {404: _NOT_FOUND, 413: _too_large(request.scope)}
+    detail = details.get(status, str(error.detail))
     return Problem(_title_of(status), status, code, detail), error.headers or {}
 
 
@@ -183,8 +189,12 @@ def _replacement(scope: Scope, message: Message) -> Problem | None:
         return None
     if not Headers(raw=message["headers"]).get("Content-Type", "").startswith("text/plain"):
         return None
-    detail = _TOO_LARGE.format(limit=scope.get(MAX_BODY_SIZE_SCOPE_KEY))
-    return Problem(_title_of(status), status, _CODES[status], detail)
+    return Problem(_title_of(status), status, _CODES[status], _too_large(scope))
+
+
+def _too_large(scope: Scope) -> str:
+    limit = scope.get(MAX_BODY_SIZE_SCOPE_KEY)
+    return f"body: found too many bytes, wanted at most {limit}"
 
 
 def _title_of(status: int) -> str:
