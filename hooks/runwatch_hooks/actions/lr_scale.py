@@ -177,9 +177,8 @@ class LrScale:
         scaled = self._scaled.get(optimizer)
         if scaled is not None:
             scaled.put_back(has_ended=has_ended)
-            del self._scaled[
-                optimizer
-            ]  # last: if an interrupt comes before, `settle` does it again
+            # Last: if an interrupt comes before, `settle` does it again.
+            del self._scaled[optimizer]
 
     def _tell_captured(self, optimizer: Optimizer) -> None:
         captured = self._captured[optimizer]

@@ -66,9 +66,8 @@ class ModuleTaps:
         self._take_off()
 
     def _put_on(self) -> None:
-        for place, module in enumerate(
-            self._modules
-        ):  # one by one: an interrupt leaves none behind
+        for place, module in enumerate(self._modules):
+            # Kept one by one: an interrupt between two leaves none behind.
             hear = Uncopied(partial(self._hear, place))
             self._handles.append(module.register_forward_hook(hear))
 
