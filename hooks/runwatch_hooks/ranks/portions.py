@@ -4,6 +4,9 @@ For a DTensor (`shards`) it is the local tensor; for a parameter under DeepSpeed
 stretch of a flat buffer. The portions of all owners together make up the tensor, each element once.
 """
 
+from functools import cache
+
+import torch
 from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -21,9 +24,23 @@ def portion_of(tensor: Tensor) -> Tensor:
 
 
 def is_hollow(tensor: Tensor) -> bool:
-    """Whether the part here is a wrapper around other tensors, such as torchao's quantised or
-    nested tensors, without memory of its own that could be read."""
-    return tensor.is_nested or is_traceable_wrapper_subclass(portion_of(tensor))
+    """Whether the part here cannot be read: a wrapper around other tensors, such as torchao's
+    quantised or nested tensors, without memory of its own, or a dtype that torch cannot convert,
+    such as float4."""
+    if tensor.is_nested or not _is_convertible(tensor.dtype):
+        return True
+    return is_traceable_wrapper_subclass(portion_of(tensor))
+
+
+@cache
+def _is_convertible(dtype: torch.dtype) -> bool:
+    if not dtype.is_floating_point:
+        return True
+    try:
+        torch.empty(1, dtype=dtype, device="cpu").double()
+    except NotImplementedError:
+        return False
+    return True
 
 
 def owners_of(tensor: Tensor) -> tuple[int, ...]:

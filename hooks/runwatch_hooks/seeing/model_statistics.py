@@ -247,8 +247,8 @@ class ModelStatistics:
         hollow = self._table.hollow
         if len(hollow) > self._num_hollow:
             self._notices.append(
-                "layers whose tensors wrap other tensors, such as quantised ones, are not "
-                f"measured: {_some(hollow)}"
+                "layers whose tensors cannot be read, such as quantised ones, are not measured: "
+                f"{_some(hollow)}"
             )
         self._num_hollow = max(self._num_hollow, len(hollow))
 

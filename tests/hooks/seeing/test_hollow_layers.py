@@ -1,4 +1,4 @@
-"""Tensors around other tensors have no memory that could be read: the other layers are."""
+"""Of some tensors no number can be read, as of those around other tensors: other layers are."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # (torch leaves this tensor of its own tests without types)
@@ -43,8 +43,7 @@ def test_a_wrapped_tensor_is_named_and_all_others_are_measured(line: RecordingLi
     assert all(row.layout is not None and len(row.layout.layers) == 1 for row in line.rows)
     (told,) = [event.detail["what"] for event in line.events if event.kind == "unwatched"]
     assert told == (
-        "layers whose tensors wrap other tensors, such as quantised ones, are not measured: "
-        "0.weight"
+        "layers whose tensors cannot be read, such as quantised ones, are not measured: 0.weight"
     )
 
 
@@ -59,6 +58,21 @@ def test_a_clip_of_all_is_read_before_it_and_told(line: RecordingLine) -> None:
 def test_a_nested_tensor_which_has_no_shape_is_named(line: RecordingLine) -> None:
     rows = torch.nested.as_nested_tensor([torch.randn(2, 3), torch.randn(4, 3)])
     model = nn.ParameterDict({"rows": nn.Parameter(rows), "bias": nn.Parameter(torch.zeros(3))})
+    optimizer = torch.optim.SGD([model["bias"]], lr=0.1)
+    watch = watched(model, optimizer, line=line)
+    model["bias"].grad = torch.ones(3)
+    optimizer.step()
+    watch.step(1.0)
+    watch.finish()
+
+    assert watch.num_faults == 0
+    assert math.isclose(of_layer(line.rows[0], "grad_norm", "bias"), 3**0.5, rel_tol=1e-6)
+    assert "unwatched" in line.kinds()
+
+
+def test_a_parameter_of_a_type_that_torch_cannot_convert_is_named(line: RecordingLine) -> None:
+    packed = torch.zeros(3, 3, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+    model = nn.ParameterDict({"packed": nn.Parameter(packed), "bias": nn.Parameter(torch.zeros(3))})
     optimizer = torch.optim.SGD([model["bias"]], lr=0.1)
     watch = watched(model, optimizer, line=line)
     model["bias"].grad = torch.ones(3)
