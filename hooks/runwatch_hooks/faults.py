@@ -1,10 +1,10 @@
 """Catches the hook's own faults, so that none of them reaches the training loop."""
 
 from collections.abc import Callable
-from types import FrameType, TracebackType
-from typing import cast
+from types import TracebackType
 
 from runwatch_hooks.own_log import OwnLog
+from runwatch_hooks.signals import is_of_a_signal
 
 log = OwnLog(__name__)
 
@@ -68,27 +68,6 @@ class Guarded:
             except Exception as error:  # noqa: BLE001 - a part that failed may fail here as well
                 self._faults.note(f"{self._place}, as it was switched off", error, is_off=False)
         return True
-
-
-def is_of_a_signal(error: Exception) -> bool:
-    """Whether a signal handler raised it, as at the end of a time limit or of a job. It struck
-    while the hook was running, and is meant for the program.
-
-    Python gives a handler the frame that it interrupts, which is also the handler's caller."""
-    trace = error.__traceback__
-    while trace is not None:
-        if _was_given_its_caller(trace.tb_frame):
-            return True
-        trace = trace.tb_next
-    return False
-
-
-def _was_given_its_caller(frame: FrameType) -> bool:
-    given: list[object] = list(frame.f_locals.values())
-    for value in tuple(given):
-        if isinstance(value, tuple):  # the arguments of a handler that takes any
-            given += cast("tuple[object, ...]", value)
-    return frame.f_back is not None and any(one is frame.f_back for one in given)
 
 
 def _text_of(fault: Exception) -> str:

@@ -1,5 +1,6 @@
 """Each message that the hook writes into a trainer's log begins with whose it is."""
 
+import logging
 import re
 from pathlib import Path
 
@@ -30,6 +31,20 @@ def test_a_message_says_whose_it_is_and_where_it_comes_from(
     assert {one.name for one in caplog.records} == {"runwatch_hooks.somewhere"}
     assert {one.filename for one in caplog.records} == {Path(__file__).name}
     assert caplog.records[1].exc_info is not None
+
+
+class Raising(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        raise ValueError("I/O operation on closed file")
+
+
+def test_a_handler_that_raises_ends_no_training() -> None:
+    log, handler = OwnLog("runwatch_hooks.somewhere"), Raising()
+    log.logger.addHandler(handler)
+    try:
+        log.warning("a step without a loss")
+    finally:
+        log.logger.removeHandler(handler)
 
 
 def test_no_module_has_a_logger_of_another_kind() -> None:

@@ -23,8 +23,8 @@ from runwatch_hooks.actions.pace import SnapshotPace
 from runwatch_hooks.actions.snapshots import SnapshotRing
 from runwatch_hooks.actions.training_state import TrainingState
 from runwatch_hooks.agreement import Ended, Meeting, Standing
-from runwatch_hooks.faults import is_of_a_signal
 from runwatch_hooks.own_log import OwnLog
+from runwatch_hooks.signals import is_of_a_signal
 
 log = OwnLog(__name__)
 
