@@ -74,7 +74,8 @@ def _several(
 
 
 def _found(item: object) -> str:
-    return "none" if item is None or item in ((), []) else type(item).__name__
+    is_empty = isinstance(item, (tuple, list)) and not item
+    return "none" if item is None or is_empty else type(item).__name__
 
 
 def _is_text(item: object) -> bool:

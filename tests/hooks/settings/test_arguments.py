@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.hooks.tiny import TinyGpt, tiny_gpt
@@ -68,6 +69,7 @@ class Lookahead:
         ({"optimizer": []}, "optimizer: found none, wanted at least one torch optimizer"),
         ({"optimizer": None}, "optimizer: found none, wanted at least one torch optimizer"),
         ({"optimizer": [None]}, "optimizer: found none, wanted a torch optimizer"),
+        ({"optimizer": np.ones(3)}, "optimizer: found ndarray, wanted a torch optimizer"),
         (
             {"optimizer": Lookahead()},
             "found Lookahead, wanted a torch optimizer; of a wrapper, give the one that it wraps",
