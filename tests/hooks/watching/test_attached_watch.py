@@ -10,9 +10,9 @@ from weakref import ReferenceType, ref
 import pytest
 import torch
 from tests.hooks.transport.stub_service import TOKEN, StubService
+from tests.hooks.wrapping.test_patches import facts
 from torch import nn
 from torch.optim import AdamW
-from torch.optim import optimizer as optimizer_module
 
 from runwatch_hooks import Watch, attach
 from runwatch_hooks.watching.inert_watch import InertWatch
@@ -103,6 +103,7 @@ def test_a_watch_that_is_bound_anew_lets_its_run_go_as_the_next_one_trains(
 
 def test_a_watch_that_is_dropped_before_its_run_began_lets_the_program_go(tmp_path: Path) -> None:
     (tmp_path / "of-others.txt").touch()  # a run that may resume does not begin at once
+    before = facts()
     model = nn.Linear(3, 1)
     optimizer = AdamW(model.parameters(), lr=0.1)
     attach(model, optimizer, run="small", spool=tmp_path / "spool", checkpoints=tmp_path)
@@ -110,7 +111,7 @@ def test_a_watch_that_is_dropped_before_its_run_began_lets_the_program_go(tmp_pa
     del model, optimizer
 
     assert alive(refs) == []
-    assert not vars(optimizer_module)["_global_optimizer_pre_hooks"]
+    assert facts() == before
 
 
 def test_after_its_end_a_watch_still_counts_and_knows_its_state(
