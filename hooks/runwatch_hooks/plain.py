@@ -118,20 +118,23 @@ class PlainRun(EndsWithItsBlock):
         that the program has computed itself: layer's name -> stat's name -> value.
         """
         step, self._next_step = self._next_step, self._next_step + 1
-        if self._transport is None:
+        transport = self._transport
+        if transport is None:
             return StepReport(step)
         self._program_exit.go_on()
         with self._faults.guard("row"):
-            theirs = self._numbers(metrics if loss is None else {**metrics, "loss": loss})
+            # The loss goes first: if there are too many metrics, the last ones are left out.
+            theirs = self._numbers(metrics if loss is None else {"loss": loss, **metrics})
             ours = self._timed(tokens) | self._machine_memory.take(time.monotonic())
             numbers = ours | theirs
             if self._given.has_moving_target:
                 numbers.setdefault("alternating", 1.0)
-            self._put(self._transport, step, numbers, gradients, parameters, layers)
+            self._put(transport, step, numbers, gradients, parameters, layers)
         with self._faults.guard("boundary"):
-            self._tell_unheeded(self._transport, step)
-            for command in self._transport.take_commands():
-                self._carry_out(self._transport, command)
+            self._tell_unheeded(step)
+            self._tell_faults(step)
+            for command in transport.take_commands():
+                self._carry_out(transport, command)
             self._phases.settle(Phase.TRAIN)
             self._tell_progress()
             self._timer.begin(time.monotonic())
@@ -139,9 +142,9 @@ class PlainRun(EndsWithItsBlock):
 
     def log(self, **metrics: SupportsFloat) -> None:
         """Record numbers for the step that ended last, such as `val_loss`."""
-        if self._transport is not None and (numbers := self._numbers(metrics)):
-            step = max(self._next_step - 1, 0)
-            self._transport.put_row(Row(step, 0, time.time(), numbers))
+        transport = self._transport  # a thread or a signal handler may end the run meanwhile
+        if transport is not None and (numbers := self._numbers(metrics)):
+            transport.put_row(Row(self._last_step, 0, time.time(), numbers))
 
     @contextmanager
     def phase(self, name: str) -> Generator[None, None, None]:
@@ -164,6 +167,7 @@ class PlainRun(EndsWithItsBlock):
         if self._transport is None:
             return
         status, reason = ending_of(status, reason)
+        self._tell_faults(self._last_step)
         self._program_exit.remove()
         transport, self._transport = self._transport, None
         with self._faults.guard("finish"):
@@ -171,9 +175,13 @@ class PlainRun(EndsWithItsBlock):
 
     def _note_fatal(self, error: BaseException) -> None:
         fatal = fatal_of(error)
-        if fatal is not None and self._transport is not None:
-            step, detail = max(self._next_step - 1, 0), {"error": reason_of(error)}
-            self._transport.put_event(Event(step, fatal, time.time(), {**detail}))
+        if fatal is not None:
+            self._tell(self._last_step, fatal, {"error": reason_of(error)})
+
+    @property
+    def _last_step(self) -> int:
+        """The step that ended last; 0 before any has."""
+        return max(self._next_step - 1, 0)
 
     def _put(
         self,
@@ -225,25 +233,31 @@ class PlainRun(EndsWithItsBlock):
         step = self._next_step
         transport.put_receipt(Receipt(command.id, command.attempt, 0, state, step, detail))
         if isinstance(action, LowerLr) and state is CommandState.APPLIED:
-            transport.put_event(Event(step, "lr_scale", time.time(), {**detail}))
+            self._tell(step, "lr_scale", detail)
 
-    def _tell_unheeded(self, transport: Transport, step: int) -> None:
+    def _tell_unheeded(self, step: int) -> None:
         for notice in self._compliance.end_step():
             log.warning("step %d: %s", step, notice)
-            transport.put_event(Event(step, "unheeded", time.time(), {"what": notice}))
+            self._tell(step, "unheeded", {"what": notice})
+
+    def _tell_faults(self, step: int) -> None:
+        for fault in self._faults.untold():
+            self._tell(step, "hook_fault", {"error": fault})
 
     def _tell_phase(self, name: str, edge: str) -> None:
-        if self._transport is not None:
-            detail: dict[str, Scalar | list[str]] = {"phase": name, "edge": edge}
-            self._transport.put_event(
-                Event(max(self._next_step - 1, 0), "phase", time.time(), detail)
-            )
-            self._tell_progress()
+        self._tell(self._last_step, "phase", {"phase": name, "edge": edge})
+        self._tell_progress()
 
     def _tell_progress(self) -> None:
-        if self._transport is not None:
+        transport = self._transport
+        if transport is not None:
             last = self._next_step - 1 if self._next_step else None
-            self._transport.set_progress(last, self._phases.now, self._lr_scale)
+            transport.set_progress(last, self._phases.now, self._lr_scale)
+
+    def _tell(self, step: int, kind: str, detail: Mapping[str, Scalar]) -> None:
+        transport = self._transport
+        if transport is not None:
+            transport.put_event(Event(step, kind, time.time(), {**detail}))
 
 
 def open_run(

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,11 @@ def recorded(service: StubService, name: str) -> dict[int, float]:
             steps = frame.first_step + np.flatnonzero(~is_absent(values))
             found |= {int(step): float(values[step - frame.first_step]) for step in steps}
     return found
+
+
+def told(service: StubService, kind: str) -> list[Mapping[str, object]]:
+    """The details of the events of a kind."""
+    return [e.detail for frame in frames(service) for e in frame.events if e.kind == kind]
 
 
 def test_a_program_runs_where_torch_is_not_installed(tmp_path: Path, service: StubService) -> None:
@@ -191,6 +197,33 @@ def test_what_is_no_number_and_no_array_costs_nothing_else(
     assert metric(service, "loss") == [1.0, 2.0]
     assert math.isnan(metric(service, "val_loss")[0])
     assert run.num_faults == 2
+    (fault,) = told(service, "hook_fault")
+    assert str(fault["error"]).startswith("layers: ")
+
+
+def test_a_loss_is_kept_among_however_many_numbers(tmp_path: Path, service: StubService) -> None:
+    many: dict[str, Any] = {f"of_{index}": 1.0 for index in range(300)}
+    with opened(tmp_path, service) as run:
+        run.step(0.5, **many)
+
+    assert metric(service, "loss") == [0.5]
+    assert metric(service, "of_254") == [1.0]
+
+
+def test_a_run_that_is_ended_in_the_middle_of_a_call_raises_nothing(
+    tmp_path: Path, service: StubService
+) -> None:
+    """As by another thread, or by a signal's handler."""
+
+    class Ending(float):
+        def __float__(self) -> float:
+            run.finish()
+            return 1.0
+
+    run = opened(tmp_path, service)
+    run.log(val_loss=Ending())
+
+    assert (run.num_faults, run.step(1.0).step) == (0, 0)
 
 
 def command(action: AnyAction, name: str) -> Command:
@@ -204,20 +237,21 @@ def test_a_program_is_told_what_was_asked_of_it(tmp_path: Path, service: StubSer
             service.send(command(action, name))
         until(lambda: run.step(1.0).stop)
         report = run.step(1.0)
-    told = {receipt.command_id: receipt for receipt in service.receipts}
+    receipts = {receipt.command_id: receipt for receipt in service.receipts}
 
     assert (report.stop, report.lr_scale) == (True, 0.5)
-    assert [told[CommandId(name)].state for name in "abc"] == [
+    assert [receipts[CommandId(name)].state for name in "abc"] == [
         CommandState.REJECTED, CommandState.APPLIED, CommandState.APPLIED,
     ]  # fmt: skip
-    assert told[CommandId("a")].detail == {"error": "checkpoint: the trainer allows lower_lr, stop"}
+    assert receipts[CommandId("a")].detail == {
+        "error": "checkpoint: the trainer allows lower_lr, stop"
+    }
     assert [closing.status for closing in service.closings] == ["stopped"]
 
 
 def unheeded(service: StubService) -> list[str]:
     """What the loop was told that it does not follow, by its first words."""
-    events = [event for frame in frames(service) for event in frame.events]
-    return [str(e.detail["what"]).split(",")[0] for e in events if e.kind == "unheeded"]
+    return [str(detail["what"]).split(",")[0] for detail in told(service, "unheeded")]
 
 
 def test_a_loop_that_follows_no_order_is_told_once_of_each(
