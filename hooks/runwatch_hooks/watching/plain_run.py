@@ -1,0 +1,240 @@
+"""The run of a program without torch, which tells its own numbers, arrays and steps."""
+
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, SupportsFloat
+
+from runwatch.commands import Command, CommandState, LowerLr, Receipt
+from runwatch.frames import Event, Scalar
+from runwatch.vocabulary import Phase, RunId
+from runwatch_hooks.faults import Faults
+from runwatch_hooks.lifecycle.program_exit import ProgramExit
+from runwatch_hooks.lifecycle.run_end import (
+    EndsWithItsBlock,
+    Status,
+    ending_of,
+    fatal_of,
+    reason_of,
+)
+from runwatch_hooks.measuring.array_stats import Arrays, ArrayStats
+from runwatch_hooks.measuring.machine_memory import MachineMemory
+from runwatch_hooks.measuring.run_totals import RunTotals
+from runwatch_hooks.own_log import OwnLog
+from runwatch_hooks.recording.step_timer import StepTimer
+from runwatch_hooks.reporting.phases import Phases
+from runwatch_hooks.rows.jumps import Jumps
+from runwatch_hooks.rows.row import Row
+from runwatch_hooks.rows.user_numbers import UserNumbers, as_count, as_float
+from runwatch_hooks.transport import Transport
+from runwatch_hooks.watch import StepReport
+from runwatch_hooks.watching.loop_compliance import LoopCompliance, Part
+
+log = OwnLog(__name__)
+
+_NOTICES: Final[Mapping[Part, str]] = {
+    "stop": (
+        "the run was asked to stop, but its program trains on: a loop must end when "
+        "`run.step(...).stop` is true"
+    ),
+    "lr_scale": (
+        "the learning rate was to be lowered, but the program does not read by how much: it must "
+        "train at its own rate times `run.step(...).lr_scale`"
+    ),
+}
+
+
+class PlainRun(EndsWithItsBlock):
+    """One run, from `open_run` to `finish`. No method raises into the training. `finish` waits for
+    the network, and `step` for arrays on an accelerator."""
+
+    def __init__(
+        self, run_id: RunId, transport: Transport | None, *, next_step: int, allow: Sequence[str]
+    ) -> None:
+        """With `transport` None the run is not watched, and only its steps are counted."""
+        self.run_id = run_id
+        self._transport = transport
+        self._next_step = next_step
+        self._allow = allow
+        self._faults = Faults()
+        self._given = UserNumbers(self._faults)
+        self._stats = ArrayStats()
+        self._totals = RunTotals()
+        self._jumps = Jumps()
+        self._timer = StepTimer()
+        self._machine_memory = MachineMemory()
+        self._phases = Phases()
+        self._lr_scale = 1.0
+        self._stop = False
+        self._compliance = LoopCompliance(_NOTICES)
+        self._program_exit = ProgramExit(self._end_by, self._end_by)
+        if transport is not None:
+            self._program_exit.install()
+
+    @property
+    def next_step(self) -> int:
+        """The number of the step to train next."""
+        return self._next_step
+
+    @property
+    def num_faults(self) -> int:
+        """The number of the hook's faults that were kept from the training."""
+        return self._faults.count
+
+    def step(
+        self,
+        loss: SupportsFloat | None = None,
+        *,
+        gradients: Arrays | None = None,
+        parameters: Arrays | None = None,
+        layers: Mapping[str, Mapping[str, float]] | None = None,
+        tokens: int | None = None,
+        **metrics: SupportsFloat,
+    ) -> StepReport:
+        """Record the end of a step, and carry out pending commands.
+
+        `gradients` and `parameters` are arrays in mappings and lists of any depth, or single
+        arrays. They are read here, so arrays on an accelerator are waited for. `layers` are stats
+        that the program has computed itself: layer's name -> stat's name -> value.
+        """
+        step, self._next_step = self._next_step, self._next_step + 1
+        transport = self._transport
+        if transport is None:
+            return StepReport(step)
+        self._program_exit.go_on()
+        with self._faults.guard("row"):
+            # The loss goes first: if there are too many metrics, the last ones are left out.
+            theirs = self._numbers(metrics if loss is None else {"loss": loss, **metrics})
+            ours = self._timed(tokens) | self._machine_memory.take(time.monotonic())
+            numbers = ours | theirs
+            if self._given.has_moving_target:
+                numbers.setdefault("alternating", 1.0)
+            self._put(transport, step, numbers, gradients, parameters, layers)
+        with self._faults.guard("boundary"):
+            self._tell_unheeded(step)
+            self._tell_faults(step)
+            for command in transport.take_commands():
+                self._carry_out(transport, command)
+            self._phases.settle(Phase.TRAIN)
+            self._tell_progress()
+            self._timer.begin(time.monotonic())
+        return self._compliance.observed(StepReport(step, lr_scale=self._lr_scale, stop=self._stop))
+
+    def log(self, **metrics: SupportsFloat) -> None:
+        """Record numbers for the step that ended last, such as `val_loss`."""
+        transport = self._transport  # a thread or a signal handler may end the run meanwhile
+        if transport is not None and (numbers := self._numbers(metrics)):
+            transport.put_row(Row(self._last_step, 0, time.time(), numbers))
+
+    @contextmanager
+    def phase(self, name: str) -> Generator[None, None, None]:
+        """A period in which no step is expected and step time does not count. `name` is `eval`,
+        `checkpoint` or `compile`; any other is recorded as `idle`."""
+        with self._faults.guard("phase"):
+            self._phases.enter(name)
+            self._timer.pause(time.monotonic())
+            self._tell_phase(name, "begin")
+        try:
+            yield
+        finally:
+            with self._faults.guard("phase"):
+                self._phases.leave()
+                self._timer.go_on(time.monotonic())
+                self._tell_phase(name, "end")
+
+    def finish(self, status: Status = "finished", *, reason: str = "") -> None:
+        """End the run, and send what is still queued (waiting 10 s at most)."""
+        if self._transport is None:
+            return
+        status, reason = ending_of(status, reason)
+        self._tell_faults(self._last_step)
+        self._program_exit.remove()
+        transport, self._transport = self._transport, None
+        with self._faults.guard("finish"):
+            transport.close("stopped" if self._stop else status, reason=reason)
+
+    def _note_fatal(self, error: BaseException) -> None:
+        fatal = fatal_of(error)
+        if fatal is not None:
+            self._tell(self._last_step, fatal, {"error": reason_of(error)})
+
+    @property
+    def _last_step(self) -> int:
+        """The step that ended last; 0 before any has."""
+        return max(self._next_step - 1, 0)
+
+    def _put(
+        self,
+        transport: Transport,
+        step: int,
+        numbers: dict[str, float],
+        gradients: Arrays | None,
+        parameters: Arrays | None,
+        layers: Mapping[str, Mapping[str, float]] | None,
+    ) -> None:
+        layout, columns = None, None
+        if any(one is not None for one in (gradients, parameters, layers)):
+            with self._faults.guard("layers"):
+                layout, stats = self._stats.read(gradients, parameters, layers or {})
+                numbers = self._totals.over(layout, stats) | numbers
+                columns = stats.reshape(-1)
+        urgent = self._jumps.is_urgent(numbers)
+        transport.put_row(Row(step, 0, time.time(), numbers, layout, columns, urgent=urgent))
+
+    def _timed(self, tokens: int | None) -> dict[str, float]:
+        step_time_s = self._timer.lap(time.monotonic())
+        if step_time_s is None:
+            return {"lr_scale": self._lr_scale}
+        numbers = {"lr_scale": self._lr_scale, "step_time": step_time_s}
+        counted = self._given.take_tokens(tokens, as_count)
+        if counted is not None and step_time_s > 0:
+            numbers["tokens_per_s"] = counted / step_time_s
+        return numbers
+
+    def _numbers(self, metrics: Mapping[str, SupportsFloat]) -> dict[str, float]:
+        """The user's metrics as numbers; what cannot be converted is left out."""
+        return self._given.take(metrics, as_float)
+
+    def _carry_out(self, transport: Transport, command: Command) -> None:
+        action = command.action
+        state = CommandState.APPLIED
+        detail: dict[str, Scalar] = {}
+        if action.kind not in self._allow:
+            allowed = ", ".join(self._allow) or "nothing"
+            state = CommandState.REJECTED
+            detail = {"error": f"{action.kind}: the trainer allows {allowed}"}
+        elif isinstance(action, LowerLr):
+            detail = {"lr_scale": action.scale, "before": self._lr_scale}
+            self._lr_scale = action.scale
+            self._compliance.expect("lr_scale")
+        else:
+            self._stop = True
+            self._compliance.expect("stop")
+        step = self._next_step
+        transport.put_receipt(Receipt(command.id, command.attempt, 0, state, step, detail))
+        if isinstance(action, LowerLr) and state is CommandState.APPLIED:
+            self._tell(step, "lr_scale", detail)
+
+    def _tell_unheeded(self, step: int) -> None:
+        for notice in self._compliance.end_step():
+            log.warning("step %d: %s", step, notice)
+            self._tell(step, "unheeded", {"what": notice})
+
+    def _tell_faults(self, step: int) -> None:
+        for fault in self._faults.untold():
+            self._tell(step, "hook_fault", {"error": fault})
+
+    def _tell_phase(self, name: str, edge: str) -> None:
+        self._tell(self._last_step, "phase", {"phase": name, "edge": edge})
+        self._tell_progress()
+
+    def _tell_progress(self) -> None:
+        transport = self._transport
+        if transport is not None:
+            last = self._next_step - 1 if self._next_step else None
+            transport.set_progress(last, self._phases.now, self._lr_scale)
+
+    def _tell(self, step: int, kind: str, detail: Mapping[str, Scalar]) -> None:
+        transport = self._transport
+        if transport is not None:
+            transport.put_event(Event(step, kind, time.time(), {**detail}))
