@@ -2,7 +2,8 @@
 them."""
 
 from runwatch_hooks.actions.actor import Actor
-from runwatch_hooks.actions.checkpoints import Checkpoint, CheckpointStore
+from runwatch_hooks.actions.checkpoint_files import Checkpoint
+from runwatch_hooks.actions.checkpoints import CheckpointStore
 from runwatch_hooks.actions.errors import ActionError
 from runwatch_hooks.actions.keeper import CheckpointKeeper
 from runwatch_hooks.actions.lr_scale import LrScale

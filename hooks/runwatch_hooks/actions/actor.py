@@ -12,7 +12,8 @@ import msgspec
 
 from runwatch.commands import ACTION_KINDS, Command, CommandState, Receipt
 from runwatch.frames import Event, Scalar
-from runwatch_hooks.actions.checkpoints import CheckpointFacts, Loaded
+from runwatch_hooks.actions.checkpoint_files import CheckpointFacts
+from runwatch_hooks.actions.checkpoints import Loaded
 from runwatch_hooks.actions.effects import Effect, Effects, LooksClosely
 from runwatch_hooks.actions.errors import ActionError
 from runwatch_hooks.actions.journal import Journal, receipts_of

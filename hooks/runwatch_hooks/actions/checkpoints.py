@@ -1,19 +1,13 @@
 """Checkpoints on disk: written atomically, verified before they are loaded, and rotated.
 
-A checkpoint is two files: `step-000000499-000003.pt`, which `torch.load(weights_only=True)` reads,
-and the same name with `.json`, written last, with its checksum and facts. One without the other
-was left by a process that died, and counts as absent. The second number grows with every save,
-because a step can be reached twice, after a rollback.
+`torch.load(weights_only=True)` reads them. `checkpoint_files` says what files one consists of.
 
 The folder may also hold a program's own checkpoints, and those of other runs, which may be training
 right now. Files with other names are never touched. Checkpoints of other runs count only if this
 run continues from them. Files that look left behind may be another run's, just being written.
 """
 
-import contextlib
 import itertools
-import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,14 +16,22 @@ from typing import IO, Final, cast
 import msgspec
 import torch
 
-from runwatch_hooks.actions.errors import CheckpointError, DamagedCheckpointError, NotPlainError
-from runwatch_hooks.actions.files import (
-    TEMPORARY_PREFIX,
-    HashingWriter,
-    sha256_of,
-    write_anew,
-    write_atomically,
+from runwatch_hooks.actions.checkpoint_files import (
+    Checkpoint,
+    CheckpointFacts,
+    complete_in,
+    delete,
+    delete_temporary,
+    incomplete_in,
+    is_long_unwritten,
+    name_of,
+    next_serial,
+    serial_of,
+    temporary_in,
+    write_facts,
 )
+from runwatch_hooks.actions.errors import CheckpointError, DamagedCheckpointError, NotPlainError
+from runwatch_hooks.actions.files import HashingWriter, sha256_of, write_anew
 from runwatch_hooks.actions.plain import from_plain, to_plain
 from runwatch_hooks.actions.training_state import Captured
 from runwatch_hooks.actions.trees import Mapped
@@ -38,44 +40,6 @@ from runwatch_hooks.own_log import OwnLog
 log = OwnLog(__name__)
 
 FORMAT: Final = 1
-_NAME: Final = re.compile(r"step-\d{9,}-\d{6,}")
-_ASIDE: Final = re.compile(
-    rf"{re.escape(TEMPORARY_PREFIX)}(?P<mark>(\w+-)?){_NAME.pattern}\.(pt|json)"
-)
-_LEFT_S: Final = 3600.0
-"""Seconds since the last write after which a file counts as left behind. Generous, because the disk
-may hang and the clocks of machines differ."""
-
-
-class CheckpointFacts(msgspec.Struct, frozen=True):
-    """The content of the JSON file beside a checkpoint."""
-
-    step: int
-    serial: int
-    sha256: str
-    num_bytes: int
-    is_finite: bool
-    is_good: bool = False
-    is_suspect: bool = False
-    """An unhealthy step followed while it was on probation."""
-    is_undone: bool = False
-    """A rollback went back to before it, so its step is no longer part of the run's history."""
-    world_size: int = 0
-    """How many ranks saved it together; 0 if unknown."""
-    run_id: str = ""
-    """The run that saved it; empty if unknown."""
-    resumed: tuple[str, ...] = ()
-    """The runs that `run_id` continued from, as far as the folder held checkpoints of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    path: Path
-    facts: CheckpointFacts
-
-    @property
-    def step(self) -> int:
-        return self.facts.step
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,20 +88,20 @@ class CheckpointStore:
     def save(self, step: int, captured: Captured, actor: Mapping[str, object]) -> Checkpoint:
         """Write the state after a step durably, then rotate. Raises CheckpointError."""
         captured.wait()
-        serial = self._next_serial()
-        path = self._folder / _name_of(step, serial)
+        serial = next_serial(self._folder)
+        path = self._folder / name_of(step, serial)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             content = self._content(step, captured, actor)
             path, written = write_anew(
                 self._folder,
-                (_name_of(step, number) for number in itertools.count(serial)),
+                (name_of(step, number) for number in itertools.count(serial)),
                 lambda file: torch.save(content, cast(IO[bytes], file)),
                 mark=self._mark,
             )
             self._bare.add(path)
             facts = self._facts(step, path, written, is_finite=captured.is_finite)
-            checkpoint = self._write_facts(Checkpoint(path, facts))
+            checkpoint = write_facts(Checkpoint(path, facts), mark=self._mark)
             self._bare.discard(path)
         except (OSError, RuntimeError, NotPlainError) as error:
             # torch.save turns an OSError of the file into a RuntimeError.
@@ -162,7 +126,7 @@ class CheckpointStore:
     ) -> CheckpointFacts:
         return CheckpointFacts(
             step,
-            _serial_of(path),
+            serial_of(path),
             written.hexdigest(),
             written.num_bytes,
             is_finite,
@@ -187,11 +151,7 @@ class CheckpointStore:
 
     def list(self) -> list[Checkpoint]:
         """All complete checkpoints, of any run, in the order in which they were saved."""
-        held = [self._read_facts(path) for path in self._files()]
-        return sorted(
-            (checkpoint for checkpoint in held if checkpoint is not None),
-            key=lambda checkpoint: checkpoint.facts.serial,
-        )
+        return complete_in(self._folder)
 
     def mark(
         self,
@@ -211,7 +171,7 @@ class CheckpointStore:
             is_undone=is_undone,
         )
         try:
-            return self._write_facts(replace(checkpoint, facts=facts))
+            return write_facts(replace(checkpoint, facts=facts), mark=self._mark)
         except OSError as error:
             raise CheckpointError(f"{checkpoint.path}: not marked ({error})") from error
 
@@ -272,71 +232,20 @@ class CheckpointStore:
                 log.warning("skipping a damaged checkpoint: %s", error)
         return None
 
-    def _files(self) -> Sequence[Path]:
-        """All files named like a checkpoint of the hook, complete or not."""
-        return [one for one in self._folder.glob("step-*.pt") if _NAME.fullmatch(one.stem)]
-
-    def _next_serial(self) -> int:
-        # From the names, so that one without its JSON file is not overwritten.
-        return max(map(_serial_of, self._files()), default=0) + 1
-
     def _rotate(self) -> None:
         held = [checkpoint for checkpoint in self.list() if self.is_ours(checkpoint.facts)]
         good = [item for item in held if item.facts.is_good and not item.facts.is_undone]
         kept = {item.path for item in (*held[-self._keep :], *good[-self._keep_good :])}
         for checkpoint in held:
             if checkpoint.path not in kept:
-                self._delete(checkpoint.path)
-        for path in self._files():
-            if not _facts_path(path).exists() and (path in self._bare or self._is_left(path)):
-                self._delete(path)
-        for path in self._folder.glob(f"{TEMPORARY_PREFIX}*"):
-            aside = _ASIDE.fullmatch(path.name)
-            if aside is not None and (aside["mark"] == self._mark or self._is_left(path)):
-                with contextlib.suppress(OSError):
-                    path.unlink(missing_ok=True)
+                delete(checkpoint.path)
+        for path in incomplete_in(self._folder):
+            if path in self._bare or self._is_left(path):
+                delete(path)
+        for path, mark in temporary_in(self._folder):
+            if mark == self._mark or self._is_left(path):
+                delete_temporary(path)
 
     def _is_left(self, path: Path) -> bool:
         """Whether nobody is writing it any more; if it may be another run's, judged by its age."""
-        if not self._run_id:
-            return True
-        with contextlib.suppress(OSError):
-            return time.time() - path.stat().st_mtime > _LEFT_S
-        return False
-
-    def _delete(self, path: Path) -> None:
-        # The JSON file first, so that a half-deleted checkpoint counts as absent.
-        with contextlib.suppress(OSError):
-            _facts_path(path).unlink(missing_ok=True)
-            path.unlink(missing_ok=True)
-
-    def _write_facts(self, checkpoint: Checkpoint) -> Checkpoint:
-        def write(file: HashingWriter) -> None:
-            file.write(msgspec.json.encode(checkpoint.facts))
-
-        write_atomically(_facts_path(checkpoint.path), write, mark=self._mark)
-        return checkpoint
-
-    def _read_facts(self, path: Path) -> Checkpoint | None:
-        try:
-            facts = msgspec.json.decode(_facts_path(path).read_bytes(), type=CheckpointFacts)
-        except FileNotFoundError:
-            return None
-        except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
-            log.warning(
-                "skipping a checkpoint whose JSON file cannot be read: %s (%s)", path, error
-            )
-            return None
-        return Checkpoint(path, facts)
-
-
-def _name_of(step: int, serial: int) -> str:
-    return f"step-{max(step, 0):09d}-{serial:06d}.pt"
-
-
-def _serial_of(path: Path) -> int:
-    return int(path.stem.rpartition("-")[2])
-
-
-def _facts_path(path: Path) -> Path:
-    return path.with_suffix(".json")
+        return not self._run_id or is_long_unwritten(path)

@@ -8,7 +8,8 @@ from typing import Final
 
 from runwatch.commands import Command
 from runwatch_hooks.actions.background import Background
-from runwatch_hooks.actions.checkpoints import Checkpoint, CheckpointFacts, CheckpointStore, Loaded
+from runwatch_hooks.actions.checkpoint_files import Checkpoint, CheckpointFacts
+from runwatch_hooks.actions.checkpoints import CheckpointStore, Loaded
 from runwatch_hooks.actions.errors import ActionError, CheckpointError
 from runwatch_hooks.actions.probation import Probation
 from runwatch_hooks.actions.training_state import Captured

@@ -11,7 +11,8 @@ from typing import Final, cast
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from runwatch_hooks.actions.checkpoints import Checkpoint, CheckpointStore, Loaded
+from runwatch_hooks.actions.checkpoint_files import Checkpoint
+from runwatch_hooks.actions.checkpoints import CheckpointStore, Loaded
 from runwatch_hooks.actions.errors import DamagedCheckpointError, StateMismatchError
 from runwatch_hooks.actions.rng import ProcessRng
 from runwatch_hooks.actions.scattered import Place, Scattered, place_of

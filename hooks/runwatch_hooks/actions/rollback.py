@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from runwatch.commands import Rollback
-from runwatch_hooks.actions.checkpoints import CheckpointFacts
+from runwatch_hooks.actions.checkpoint_files import CheckpointFacts
 from runwatch_hooks.actions.errors import NoGoodStateError
 from runwatch_hooks.actions.keeper import CheckpointKeeper
 from runwatch_hooks.actions.snapshots import Snapshot, SnapshotRing

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from runwatch_hooks.actions import CheckpointStore, TrainingState
-from runwatch_hooks.actions.checkpoints import Checkpoint
+from runwatch_hooks.actions.checkpoint_files import Checkpoint
 from runwatch_hooks.actions.errors import CheckpointError, DamagedCheckpointError
 from runwatch_hooks.actions.files import HashingWriter, write_atomically
 from runwatch_hooks.actions.plain import from_plain, to_plain
