@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -76,14 +76,6 @@ class _DueDeliveries:
     )
     groups: list[DeliveryGroup] = field(default_factory=list[DeliveryGroup])
 
-    @property
-    def held(self) -> Sequence[Delivery]:
-        return self.by_verdict[Verdict.HOLD]
-
-    @property
-    def withheld(self) -> Sequence[Delivery]:
-        return self.by_verdict[Verdict.WITHHOLD]
-
 
 class Dispatcher:
     """A background task: `run` until cancelled."""
@@ -130,13 +122,15 @@ class Dispatcher:
     async def deliver(self) -> None:
         """Send what is due until one message fails; the rest waits for the next round."""
         due_now = await self._read_due()
-        if due_now.withheld:
-            await self._mark(due_now.withheld, state=DeliveryState.WITHHELD.value)
-        await self._hold(due_now.held)
+        withheld = due_now.by_verdict[Verdict.WITHHOLD]
+        if withheld:
+            await self._mark(withheld, state=DeliveryState.WITHHELD.value)
+        await self._hold(due_now.by_verdict[Verdict.HOLD])
         for group in due_now.groups:
-            if await self._claim(group) and not await self._send(group):
+            explained = await self._explained(group)
+            if await self._claim(group) and not await self._send(explained):
                 break
-        if due_now.groups or due_now.withheld or self._count_is_due:
+        if due_now.groups or withheld or self._count_is_due:
             await self._count()
 
     async def _read_due(self) -> _DueDeliveries:
@@ -156,27 +150,29 @@ class Dispatcher:
             projects = {case.alert.project for case in cases.values()}
             silences = await list_silences(connection, ending_after=now, projects=projects)
             muting = Muting(silences, now=now)
+            begun = await queries.find_beginnings(connection, due)
             due_now = _DueDeliveries()
             for one in due:
                 case = cases.get(one.alert_id)
                 if case is None:  # it is damaged or being removed with its run
                     due_now.by_verdict[Verdict.HOLD].append(one)
                     continue
-                firing = await queries.find_firing(connection, case.alert.run_id, case.alert.id)
                 verdict = judge(
                     one,
                     case,
-                    firing=firing[one.receiver].state if one.receiver in firing else None,
+                    firing=begun.get(one.number),
                     silenced=is_held_back(case, muting, self._config.name),
                 )
                 due_now.by_verdict[verdict].append(one)
-            sent = due_now.by_verdict[Verdict.SEND]
-            explained = await notice_queries.with_commands(
-                connection, [cases[one.alert_id] for one in sent]
-            )
-        explained = await self._explainer.explain(explained)
-        due_now.groups = group_deliveries(sent, {case.alert.id: case for case in explained})
+        due_now.groups = group_deliveries(due_now.by_verdict[Verdict.SEND], cases)
         return due_now
+
+    async def _explained(self, group: DeliveryGroup) -> DeliveryGroup:
+        """The group with what is said of its alerts: read for one message at a time, because after
+        one that fails the others are not sent in this round."""
+        async with self._database.read() as connection:
+            cases = await notice_queries.with_commands(connection, group.cases)
+        return replace(group, cases=tuple(await self._explainer.explain(cases)))
 
     async def _hold(self, held: Sequence[Delivery]) -> None:
         """Look at them again a little later, so that what waits does not hide what comes after

@@ -9,7 +9,9 @@ from runwatch_server.alerts.diagnosis.card import short_of
 from runwatch_server.alerts.diagnosis.findings import SignFinder
 from runwatch_server.notify.cases import Case
 
-_MOST_KEPT: Final = 512
+_MOST_KEPT: Final = 8192
+"""More than stand at a time: Alertmanager is told of all of them every minute, in the same order,
+so with fewer kept each one would be examined again."""
 
 
 @dataclass(slots=True)

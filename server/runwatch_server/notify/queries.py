@@ -82,6 +82,24 @@ async def find_firing(
     return {row["receiver"]: _delivery(row) for row in found.mappings()}
 
 
+async def find_beginnings(
+    connection: AsyncConnection, found: Sequence[Delivery]
+) -> dict[int, DeliveryState]:
+    """What became of the deliveries that reported the beginnings of what these report the ends of,
+    by the numbers of the latter."""
+    ends = [one.number for one in found if one.kind is Kind.RESOLVED]
+    begun = deliveries.alias("begun")
+    is_beginning = (
+        (begun.c.run_id == deliveries.c.run_id)
+        & (begun.c.alert_id == deliveries.c.alert_id)
+        & (begun.c.receiver == deliveries.c.receiver)
+        & (begun.c.kind == Kind.FIRING.value)
+    )
+    query = sa.select(deliveries.c.number, begun.c.state).join_from(deliveries, begun, is_beginning)
+    rows = await connection.execute(query.where(deliveries.c.number.in_(ends)))
+    return {row.number: DeliveryState(row.state) for row in rows}
+
+
 async def withhold_end(connection: AsyncConnection, told: Delivery) -> bool:
     """Withdraw the delivery that reports the end of an alert; returns whether it had not been tried
     yet."""
