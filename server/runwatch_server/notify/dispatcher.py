@@ -127,8 +127,8 @@ class Dispatcher:
             await self._mark(withheld, state=DeliveryState.WITHHELD.value)
         await self._hold(due_now.by_verdict[Verdict.HOLD])
         for group in due_now.groups:
-            explained = await self._explained(group)
-            if await self._claim(group) and not await self._send(explained):
+            claimed = await self._claim(await self._explained(group))
+            if claimed is not None and not await self._send(claimed):
                 break
         if due_now.groups or withheld or self._count_is_due:
             await self._count()
@@ -183,15 +183,17 @@ class Dispatcher:
             if of_state:
                 await self._mark(of_state, due_at=now + after_s)
 
-    async def _claim(self, group: DeliveryGroup) -> bool:
-        """Claim a group; returns whether it is ours to send, since the dispatchers of other
-        replicas look at the same deliveries."""
+    async def _claim(self, group: DeliveryGroup) -> DeliveryGroup | None:
+        """The group, if it is ours to send: the dispatchers of other replicas look at the same
+        deliveries."""
         if not self._database.is_shared:
-            return True
+            return group
         until = self._clock.wall() + _CLAIM_S
-        return await self._database.write(
+        is_ours = await self._database.write(
             lambda connection: queries.claim(connection, group.deliveries, until=until)
         )
+        claimed = tuple(replace(one, due_at=until) for one in group.deliveries)
+        return replace(group, deliveries=claimed) if is_ours else None
 
     async def _send(self, group: DeliveryGroup) -> bool:
         still_open = await self._still_open(group)
@@ -243,7 +245,7 @@ class Dispatcher:
             group.deliveries,
             state=DeliveryState.DELIVERED.value,
             delivered_at=now,
-            due_at=now + self._receiver.repeat_s,
+            due_at=queries.due_unless_changed(group.deliveries, now + self._receiver.repeat_s),
             attempts=0,
             first_failed_at=None,
             error=None,

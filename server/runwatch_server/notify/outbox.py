@@ -58,7 +58,9 @@ class Outbox:
         await self._notify_firing(connection, alert)
         firing = await queries.find_firing(connection, alert.run_id, alert.id)
         now = self.clock.wall()
-        again = [one.number for one in firing.values() if one.state is DeliveryState.DELIVERED]
+        # Those that wait, too: one of them may be on its way with what was known before.
+        to_tell = (DeliveryState.DELIVERED, DeliveryState.WAITING)
+        again = [one.number for one in firing.values() if one.state in to_tell]
         await queries.mark(connection, again, {"due_at": now})
         for receiver in self.receivers:
             if receiver.name not in firing and receiver.wanted.takes(alert.severity, alert.project):

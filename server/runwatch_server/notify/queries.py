@@ -192,15 +192,9 @@ async def claim(connection: AsyncConnection, found: Sequence[Delivery], *, until
     """Claim deliveries; returns whether all of them are still as they were found. Then nobody else
     finds them due until that time. Deliveries that another replica is claiming at the moment are
     not waited for."""
-    as_found = sa.or_(
-        *(
-            (deliveries.c.number == one.number)
-            & (deliveries.c.due_at == one.due_at)
-            & (deliveries.c.state == one.state.value)
-            for one in found
-        )
+    numbers = (
+        sa.select(deliveries.c.number).where(_as_found(found)).with_for_update(skip_locked=True)
     )
-    numbers = sa.select(deliveries.c.number).where(as_found).with_for_update(skip_locked=True)
     free = (await connection.scalars(numbers)).all()
     if len(free) < len(found):
         return False
@@ -216,6 +210,12 @@ async def mark(
     )
 
 
+def due_unless_changed(found: Sequence[Delivery], at: float) -> sa.ColumnElement[float]:
+    """The next date of deliveries that were sent; one whose date was changed meanwhile keeps that,
+    as of an alert that became critical while it was sent as a warning."""
+    return sa.case((_as_found(found), at), else_=deliveries.c.due_at)
+
+
 async def prune(connection: AsyncConnection, *, before: float) -> None:
     """Delete deliveries that were settled long ago and whose alerts are over."""
     await connection.execute(
@@ -223,6 +223,17 @@ async def prune(connection: AsyncConnection, *, before: float) -> None:
             deliveries.c.state != DeliveryState.WAITING.value,
             deliveries.c.created_at < before,
             _has_notice(notices.c.resolved_at < before),
+        )
+    )
+
+
+def _as_found(found: Sequence[Delivery]) -> sa.ColumnElement[bool]:
+    return sa.or_(
+        *(
+            (deliveries.c.number == one.number)
+            & (deliveries.c.due_at == one.due_at)
+            & (deliveries.c.state == one.state.value)
+            for one in found
         )
     )
 

@@ -394,6 +394,14 @@ async def new_acting_run(told: Api, *allow: str) -> RunId:
     return run_id
 
 
+async def lower_in_vain(told: Api, run_id: RunId) -> None:
+    """The first rung is applied, and does not help."""
+    (cut,) = (await told.json("GET", f"/runs/{run_id}/commands"))["commands"]
+    receipt = {"command_id": cut["id"], "attempt": 1, "rank": 0, "state": "applied", "step": 2}
+    await told.json("POST", f"/commands/{cut['id']}/receipt", json=receipt)
+    await told.post(run_id, frame(2, [4.0] * 201, first_step=2))
+
+
 @pytest.fixture
 def only_critical(receivers: dict[str, Any]) -> None:
     receivers["receivers"][0]["min_severity"] = "critical"
@@ -425,13 +433,32 @@ async def test_a_page_is_told_again_to_those_who_heard_of_the_alert(
     hand_clock.now += 3
     await until_so(lambda: len(sink.posts) == 1)
     await until_noted(told, hand_clock)
-    (cut,) = (await told.json("GET", f"/runs/{run_id}/commands"))["commands"]
-    receipt = {"command_id": cut["id"], "attempt": 1, "rank": 0, "state": "applied", "step": 2}
-    await told.json("POST", f"/commands/{cut['id']}/receipt", json=receipt)
-    await told.post(run_id, frame(2, [4.0] * 201, first_step=2))
+    await lower_in_vain(told, run_id)
     await until_so(lambda: len(sink.posts) == 2)
 
     first, again = sink.bodies
     assert first["title"].startswith("[warning] TooHigh")
     assert again["title"].startswith("[critical] TooHigh")
     assert "did not help" in again["message"]
+
+
+async def test_a_page_while_the_alert_is_being_told_is_told_after_it(
+    told: Api, sink: Sink, hand_clock: HandClock
+) -> None:
+    """It was on its way as a warning, and would have been repeated four hours later."""
+    is_paged = threading.Event()
+    sink.answer = lambda _: 200 if is_paged.wait(LONGEST_S) else 500
+    await file_ladder(told, {"lower_lr": {"scale": 0.5}}, {"page": {}})
+    run_id = await new_acting_run(told, "lower_lr")
+    await told.post(run_id, frame(1, [2.0, 4.0]))
+    await until_alert(told, run_id, "firing")
+    hand_clock.now += 3
+    await until_so(lambda: len(sink.posts) == 1)
+    await lower_in_vain(told, run_id)
+    await until_alert(told, run_id, "firing&severity=critical")
+    is_paged.set()
+    await until_so(lambda: len(sink.posts) == 2)
+
+    first, again = sink.bodies
+    assert first["title"].startswith("[warning] TooHigh")
+    assert again["title"].startswith("[critical] TooHigh")
