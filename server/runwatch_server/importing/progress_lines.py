@@ -133,7 +133,9 @@ def read_line(line: str) -> ProgressLine:
             # `[Eval][Epoch 1][Iter: 0/100]` counts the batches of the evaluation.
             is_place = shape.evaluates and role != "epoch" and line.startswith("/", pair.value.stop)
             counted = _before_comma(line, pair.value) if role == "epoch" else pair.value
-            counts.setdefault("batch" if is_place else role, counted)
+            role = "batch" if is_place else role
+            if role not in counts or name.lower().endswith("global_step"):
+                counts[role] = counted
         elif value is not None:
             values.setdefault(_series(name, pair.section), value)
     if shape.evaluates:  # its batches are not a position in the training
@@ -178,7 +180,8 @@ def _shape(form: str) -> _Shape:
 def _is_share(form: str, match: re.Match[str]) -> bool:
     """Whether a number is how much is done, in percent: `Steps:  3%|#   | 30/1000` counts behind
     its bar."""
-    return form.startswith("%", match.end("value")) and _role_of(match["name"]) is not None
+    sign = "%|" if _role_of(match["name"]) is None else "%"
+    return form.startswith(sign, match.end("value"))
 
 
 def _steps_of_losses(line: str, shape: _Shape) -> dict[str, slice]:

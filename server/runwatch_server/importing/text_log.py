@@ -6,7 +6,7 @@ line counts only if lines with the same names appear at least three times.
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -16,7 +16,7 @@ from typing import Final
 from runwatch_server.importing.bar_steps import steps_beside
 from runwatch_server.importing.progress_lines import ProgressLine, boxes, of_evaluation, read_line
 from runwatch_server.importing.run_log import Entry, RawLog
-from runwatch_server.importing.series_names import EPOCH, is_a_loss, metric_of
+from runwatch_server.importing.series_names import EPOCH, is_a_loss, map_names, metric_of
 
 _MIN_REPEATS: Final = 3
 _MAX_LINE: Final = 4000
@@ -33,6 +33,8 @@ class _PlacedLine:
     index: int
     """Of its line among those that appeared on the terminal."""
     line: ProgressLine
+    heading: int | None = None
+    """The index of the line above it that says where it is."""
 
     def has_loss(self) -> bool:
         return any(metric_of(name) == "loss" for name in self.line.values)
@@ -42,7 +44,7 @@ def read_text_log(text: str) -> RawLog | None:
     """The log in a text; None if no lines of it are about a training."""
     lines = _lines(text)
     placed = _of_training(_with_epochs(_with_headings(_placed_lines(lines), lines)))
-    if not placed:
+    if not any(_tells_of_training(one.line) for one in placed):
         return None
     placed = _one_series_each(placed)
     counted = _counted(placed, [line for _, line in lines])
@@ -73,16 +75,25 @@ def _placed_lines(lines: list[tuple[str, str]]) -> Iterator[_PlacedLine]:
 def _with_headings(
     placed: Iterable[_PlacedLine], lines: list[tuple[str, str]]
 ) -> Iterator[_PlacedLine]:
-    """Indented lines below one that only says where the run is, as OLMo and Composer print them,
-    are at that place."""
-    heading: ProgressLine | None = None
+    """Lines below one that only says where the run is, as OLMo, Composer and Coqui print them, are
+    at that place if they are indented deeper. In a dumped configuration (`STEPS: (3000, 4000)`)
+    they are not."""
+    heading: _PlacedLine | None = None
     for one in placed:
-        line = one.line
-        if line.is_placed or line.epoch is not None or not lines[one.index][1][0].isspace():
-            heading = line if line.is_placed and not _known(tuple(line.values)) else None
-        elif heading is not None:
-            one = replace(one, line=replace(heading, values=line.values))
+        line, indent = one.line, _indent(lines[one.index][1])
+        if line.is_placed or line.epoch is not None or not indent:
+            heading = one if line.is_placed and not _known(tuple(line.values)) else None
+        elif heading is None or indent <= _indent(lines[heading.index][1]):
+            heading = None
+        else:
+            one = replace(
+                one, line=replace(heading.line, values=line.values), heading=heading.index
+            )
         yield one
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def _with_epochs(placed: Iterator[_PlacedLine]) -> Iterator[_PlacedLine]:
@@ -102,7 +113,31 @@ def _with_epochs(placed: Iterator[_PlacedLine]) -> Iterator[_PlacedLine]:
 def _of_training(placed: Iterator[_PlacedLine]) -> list[_PlacedLine]:
     keyed = [(key, one) for one in placed if (key := _key(one.line)) is not None]
     repeats = Counter(key for key, _ in keyed)
-    return [one for key, one in keyed if repeats[key] >= _MIN_REPEATS]
+    configured = _configured(keyed)
+    return [
+        one
+        for key, one in keyed
+        if repeats[key] >= _MIN_REPEATS and (key not in configured or one.line.is_placed)
+    ]
+
+
+def _configured(keyed: list[tuple[frozenset[str], _PlacedLine]]) -> set[frozenset[str]]:
+    """Names of parts of a loss whose numbers never change: those of a configuration
+    (`AUX_LOSS_WEIGHT: 0.5`), which every start of a program prints."""
+    told: defaultdict[frozenset[str], set[tuple[float, ...]]] = defaultdict(set)
+    for key, one in keyed:
+        told[key].add(tuple(one.line.values.values()))
+    return {
+        key
+        for key, values in told.items()
+        if len(values) == 1 and not any(metric_of(name) for name in key)
+    }
+
+
+def _tells_of_training(line: ProgressLine) -> bool:
+    """Whether a line is more than a progress bar, as those that load or tokenize something are."""
+    is_counted = line.step is not None or line.epoch is not None
+    return is_counted or map_names(line.values).is_of_training
 
 
 def _key(line: ProgressLine) -> frozenset[str] | None:
@@ -174,8 +209,7 @@ def _counted(placed: list[_PlacedLine], lines: list[str]) -> list[tuple[int | No
     """The step and the epoch of each row; `lines` are those of the whole log."""
     epochs = [one.line.epoch for one in placed]
     steps = [one.line.step for one in placed]
-    has_loss = [one.has_loss() for one in placed]
-    are_rows = has_loss if any(has_loss) else [True] * len(placed)
+    are_rows = _are_rows(placed)
     if _count_rows(steps, are_rows):
         return list(zip(steps, epochs, strict=True))
     # Other progress bars, as for extracting features, have counts of their own.
@@ -193,6 +227,20 @@ def _counted(placed: list[_PlacedLine], lines: list[str]) -> list[tuple[int | No
         of_rows = dict(zip(rows, beside, strict=True))
         return [(of_rows.get(one.index), one.line.epoch) for one in placed]
     return [(None, epoch) for epoch in epochs]
+
+
+def _are_rows(placed: Sequence[_PlacedLine]) -> list[bool]:
+    """Which lines stand for a row: those with a loss, or else those with a place, of which one
+    below each heading, or else all."""
+    has_loss = [one.has_loss() for one in placed]
+    if any(has_loss):
+        return has_loss
+    above = [None, *(one.heading for one in placed)]
+    has_place = [
+        one.line.is_placed and (one.heading is None or one.heading != before)
+        for before, one in zip(above, placed, strict=False)
+    ]
+    return has_place if any(has_place) else [True] * len(placed)
 
 
 def _most_printed_total(placed: Sequence[_PlacedLine]) -> int | None:
