@@ -1,15 +1,15 @@
-"""Determines how finely a log prints its losses from the digits of its numbers.
+"""Determines how finely a log tells its losses from the digits of its numbers.
 
-A loss that is printed to four digits can change and still print as the same number. Rules about a
-frozen loss read `loss_resolution` and `val_loss_resolution`, the distance from one printable number
-to the next, which are recorded beside each loss that a log rounds.
+A loss that is printed to four digits, or computed in bfloat16, can change and still be the same
+number. Rules about a frozen loss read `loss_resolution` and `val_loss_resolution`, the distance
+from one such number to the next, which are recorded beside each loss that a log rounds.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from math import floor, isfinite, log10
-from typing import Final
+from math import floor, frexp, isfinite, log10
+from typing import Final, Protocol
 
 from runwatch_server.importing.run_log import Entry
 
@@ -22,6 +22,8 @@ _MOST_DIGITS: Final = 7
 _LEAST_VALUES: Final = 8
 """Among fewer values, all may end in zeros by chance, which a parsed number no longer shows."""
 _MOST_MAGNITUDE: Final = 400
+_BITS: Final[Mapping[str, int]] = {"bfloat16": 8, "float16": 11}
+"""Significant bits of a number in half precision."""
 
 
 def note_resolution(
@@ -38,13 +40,48 @@ def note_resolution(
         told = OF_LOSSES.get(ours)
         if told is None or told in names:
             continue
-        printed = _Printed.of(entry.values[theirs] for entry in entries if theirs in entry.values)
-        if printed is None:
+        values = [entry.values[theirs] for entry in entries if theirs in entry.values]
+        rounded = _coarsest(values)
+        if rounded is None:
             continue
-        entries = [_with(entry, theirs, told, printed) for entry in entries]
+        entries = [_with(entry, theirs, told, rounded) for entry in entries]
         added[told] = told
-        notes.append(f"{theirs} is printed to {printed.decimals} decimals: {told}")
+        notes.append(f"{theirs} is {rounded}: {told}")
     return entries, added, tuple(notes)
+
+
+class _Rounded(Protocol):
+    def resolution(self, value: float) -> float: ...
+
+
+def _coarsest(values: list[float]) -> _Rounded | None:
+    """How a series is rounded: a loss in bfloat16 such as 2.3125 has few digits, too."""
+    found: list[_Rounded | None] = [_Printed.of(values), _Half.of(values)]
+    largest = max(filter(isfinite, values), key=abs, default=0.0)
+    rounded = (one for one in found if one is not None)
+    return max(rounded, key=lambda one: one.resolution(largest), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Half:
+    """A series in half precision, written with all the digits of a wider number."""
+
+    name: str
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "_Half | None":
+        """None if a series is not in half precision, or too short to tell."""
+        finite = [value for value in values if value and isfinite(value)]
+        if len(finite) < _LEAST_VALUES:
+            return None
+        least = max(map(_bits_of, finite))
+        return next((cls(name) for name, bits in _BITS.items() if least <= bits), None)
+
+    def __str__(self) -> str:
+        return f"in {self.name}"
+
+    def resolution(self, value: float) -> float:
+        return float(2.0 ** (frexp(value)[1] - _BITS[self.name]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +112,29 @@ class _Printed:
         of_magnitude = {one: decimals[one] for one in decimals if num_values[one] >= _LEAST_VALUES}
         return cls(max(decimals.values()), of_magnitude)
 
+    def __str__(self) -> str:
+        return f"printed to {self.decimals} decimals"
+
     def resolution(self, value: float) -> float:
         return 10.0 ** -self.of_magnitude.get(_magnitude(value), self.decimals)
 
 
-def _with(entry: Entry, name: str, told: str, printed: _Printed) -> Entry:
+def _with(entry: Entry, name: str, told: str, rounded: _Rounded) -> Entry:
     value = entry.values.get(name)
     if value is None or not isfinite(value):
         return entry
-    return replace(entry, values={**entry.values, told: printed.resolution(value)})
+    return replace(entry, values={**entry.values, told: rounded.resolution(value)})
 
 
 def _magnitude(value: float) -> int:
     """The power of ten; that of 0 is beyond all others."""
     return floor(log10(abs(value))) if value else -_MOST_MAGNITUDE
+
+
+def _bits_of(value: float) -> int:
+    """Significant bits of a number."""
+    numerator = abs(value).as_integer_ratio()[0]
+    return (numerator // (numerator & -numerator)).bit_length()
 
 
 def _digits_of(value: float) -> tuple[int, int]:

@@ -18,12 +18,24 @@ def resolutions(losses: list[float]) -> list[float | None]:
     ("losses", "resolution"),
     [
         ([2.31, 2.3, 2.0, 1.97, 1.9, 1.8, 10.5, 0.9], 0.01),
-        ([2.3125, 2.25, 0.5, 0.0, 0.25, 0.75, 1.0, 0.0], 1e-4),
+        ([2.3126, 2.25, 0.5, 0.0, 0.25, 0.75, 1.0, 0.0], 1e-4),
         ([120.0, 95.0, 90.0, 87.0, 83.0, 81.0, 79.0, 78.0], 1.0),
     ],
 )
 def test_a_rounded_loss_moves_by_its_last_digit(losses: list[float], resolution: float) -> None:
     assert resolutions(losses) == [pytest.approx(resolution)] * 8
+
+
+def test_a_loss_in_bfloat16_moves_by_its_last_bit() -> None:
+    found = resolutions(
+        [0.69921875, 0.69921875, 0.6953125, 0.703125, 1.0078125, 2.328125, 1.5, 0.75]
+    )
+
+    assert found == [2**-8] * 4 + [2**-7, 2**-6, 2**-7, 2**-8]
+
+
+def test_a_loss_in_float16_does_too() -> None:
+    assert resolutions([0.69970703125, 0.6953125, *[0.75] * 6]) == [2**-11] * 8
 
 
 def test_a_loss_of_so_many_significant_digits_is_finer_where_it_is_small() -> None:
