@@ -91,3 +91,12 @@ def test_changes_that_grow_with_the_loss_are_no_swing(seed: int) -> None:
     rows.metrics[:, 0] = growth_T * rng.lognormal(0.0, 0.3, NUM_STEPS)
 
     assert "LossOscillation" not in {name for name, _ in fired(rows)}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_loss_with_heavy_tails_is_no_spike_if_each_is_told_four_times(seed: int) -> None:
+    heavy_T = np.exp(0.3 * np.random.default_rng(seed).standard_t(3, NUM_STEPS // 4))
+    rows = training(seed, np.ones(NUM_STEPS))
+    rows.metrics[:, 0] = np.repeat(heavy_T, 4)
+
+    assert "LossSpike" not in {name for name, _ in fired(rows)}
