@@ -4,7 +4,7 @@ It travels as an event of kind `untrained`, beside a metric that counts the laye
 knows no more than the event's words stores these, and a hook that sends no more is understood.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -87,9 +87,3 @@ def some_of(names: Sequence[str], num_names: int | None = None) -> str:
     """A text with the first few names, and how many more there are."""
     num_more = (len(names) if num_names is None else num_names) - len(names[:_SHOWN])
     return ", ".join(names[:_SHOWN]) + (f" and {num_more} more" if num_more > 0 else "")
-
-
-def in_words(omissions: Iterable[Omission]) -> str:
-    """In parentheses, with the blank before them; empty if there are none."""
-    words = "; ".join(one.words for one in omissions)
-    return f" ({words})" if words else ""

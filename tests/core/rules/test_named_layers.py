@@ -1,4 +1,4 @@
-"""Layers that only an event names are named by the alert of the rule that counts them."""
+"""What only an event says is said by the alert of the rule that counts it."""
 
 from dataclasses import replace
 
@@ -119,3 +119,45 @@ def test_a_rule_about_something_else_names_none_of_them() -> None:
     told = replace(rows_of([9.0] * 4), named=rows([], 0, omission(*HEAD)).named)
 
     assert fired(Evaluator(spike).observe(told)).summary == "up"
+
+
+def unwatched(first_step: int, num_rows: int, *sentences: str) -> Rows:
+    events = tuple(Event(9, "unwatched", 1.0, {"what": one}) for one in sentences)
+    frame = replace(frame_of([0.0] * num_rows, first_step), events=events)
+    return Rows.from_frame(frame, None)
+
+
+UNWATCHED = rules_of(
+    {
+        "alert": "Unwatched",
+        "when": "unwatched > 0",
+        "annotations": {"summary": "not watched{named}"},
+    }
+)
+
+
+def test_an_alert_says_what_an_event_does_though_its_step_is_in_no_frame() -> None:
+    """A hook tells at once what belongs to a step whose row it sends later."""
+    nearest = Evaluator(UNWATCHED).observe(unwatched(5, 3, "no gradient was seen"))
+    after = Evaluator(UNWATCHED)
+    after.observe(unwatched(8, 0, "no gradient was seen"))
+    after = Evaluator.restore(UNWATCHED, after.state())
+
+    assert fired(nearest).summary == "not watched (no gradient was seen)"
+    assert fired(after.observe(unwatched(20, 2))).summary == "not watched (no gradient was seen)"
+
+
+def test_an_alert_says_what_happened_at_its_step_and_not_what_came_before() -> None:
+    evaluator = Evaluator(UNWATCHED)
+    evaluator.observe(unwatched(5, 3, "one"))
+    evaluator.observe(unwatched(30, 2))
+
+    again = fired(evaluator.observe(unwatched(50, 1, "two", "three", "four")))
+
+    assert again.summary == "not watched (two; three; and 1 more)"
+
+
+def test_a_sentence_of_any_length_is_cut() -> None:
+    alert = fired(Evaluator(UNWATCHED).observe(unwatched(5, 1, "x" * 10_000)))
+
+    assert len(alert.summary) < 400

@@ -1,20 +1,22 @@
-"""Layers that events name, for rules that judge a metric which only counts them.
+"""What events say of what a metric only counts: which layers, or what is not watched.
 
-An event comes before the row that counts its layers, and the alert fires some rows later.
+An event comes before the row that counts it, and the alert may fire some rows later.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import Final
 
-from runwatch.omissions import MAX_LAYERS, in_words
+from runwatch.omissions import MAX_LAYERS
 from runwatch.rules.episodes import Culprits
-from runwatch.rules.observations import Named, Rows
+from runwatch.rules.observations import WAITS, Named, Rows
 
 NamedMemory = tuple[int, tuple[Named, ...]]
 """The attempt, and what was told in it."""
 
-_MOST_TOLD = 16
+_MOST_TOLD: Final = 16
 """Events that are remembered. A hook tells of layers again only where there are more of them."""
+_MOST_SHOWN: Final = 2
 
 
 @dataclass(slots=True)
@@ -34,6 +36,11 @@ class NamedLayers:
     def put_on(self, rows: Rows) -> Rows:
         """The rows with all that is known by now."""
         self.note(rows)
+        first = int(rows.steps[0])
+        if any(one.step == WAITS for one in self.told):
+            self.told = tuple(
+                replace(one, step=first) if one.step == WAITS else one for one in self.told
+            )
         return replace(rows, named=self.told) if self.told else rows
 
     def rewind(self, step: int) -> None:
@@ -49,19 +56,23 @@ class NamedLayers:
 
 
 def culprits_named(told: Collection[Named], series: Collection[str], step: int) -> Culprits:
-    """The layers that the metrics of a rule count at a step: of each reason the newest event."""
-    newest = {
-        (one.omission.metric, one.omission.why): one.omission
-        for one in told
-        if one.omission.metric in series and one.step <= step
-    }
+    """What the metrics of a rule count at a step: on each topic the newest event, if it names
+    layers. What is a sentence happened at its step, and is said of it alone."""
+    known = [one for one in told if one.metric in series and one.step <= step]
+    newest = {(one.metric, one.topic): one for one in known if one.layers or one.step == step}
     layers = tuple(name for one in newest.values() for name in one.layers)
-    if not layers:
-        return Culprits()
+    first = layers[0] if layers else None
     return Culprits(
-        first=layers[0],
-        worst=layers[0],
+        first=first,
+        worst=first,
         layers=layers[:MAX_LAYERS],
         num_layers=sum(one.num_layers for one in newest.values()),
-        named=in_words(newest.values()),
+        named=_in_words([one.words for one in newest.values()]),
     )
+
+
+def _in_words(words: list[str]) -> str:
+    """In parentheses, with the blank before them; empty if there are none."""
+    num_more = len(words) - _MOST_SHOWN
+    more = f"; and {num_more} more" if num_more > 0 else ""
+    return f" ({'; '.join(words[:_MOST_SHOWN])}{more})" if words else ""

@@ -15,13 +15,23 @@ from runwatch.layouts import Layout
 from runwatch.nonfinite import ABSENT_64, is_absent
 from runwatch.omissions import OMISSION, Omission
 
+WAITS: Final = -1
+"""For the step of the next row."""
+
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Layers that an event names."""
+    """What an event says of a metric that only counts."""
 
     step: int
-    omission: Omission
+    """Of the row at which it counts, or WAITS."""
+    metric: str
+    topic: str
+    """A newer event stands for an older one of the same metric and topic."""
+    words: str
+    layers: tuple[str, ...] = ()
+    """The layers that the metric counts, or some of them."""
+    num_layers: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +118,7 @@ class Rows:
             segment=frame.segment,
             rank=frame.rank,
             unplaced={} if num_steps else _numbers_of(frame.events),
-            named=_named_in(frame.events),
+            named=_named_in(frame),
         )
 
 
@@ -130,7 +140,7 @@ def _counted_events(frame: Frame) -> tuple[tuple[str, ...], NDArray[np.float64]]
     for event in frame.events if frame.num_steps else ():
         if (name := _count_of(event)) is None:
             continue
-        row = min(max(event.step - frame.first_step, 0), frame.num_steps - 1)
+        row = _row_of(event, frame) - frame.first_step
         column = names.index(name)
         before = 0.0 if is_absent(counts[[row], column])[0] else counts[row, column]
         counts[row, column] = before + 1.0
@@ -143,11 +153,32 @@ def _numbers_of(events: Iterable[Event]) -> dict[str, int]:
     return dict(Counter(name for name in names if name is not None))
 
 
-def _named_in(events: Iterable[Event]) -> tuple[Named, ...]:
-    told = (
-        (event.step, Omission.of_detail(event.detail)) for event in events if event.kind == OMISSION
-    )
-    return tuple(Named(step, omission) for step, omission in told if omission is not None)
+def _row_of(event: Event, frame: Frame) -> int:
+    """The step at which an event counts: its own, or the nearest that the frame holds."""
+    if not frame.num_steps:
+        return WAITS
+    return min(max(event.step, frame.first_step), frame.last_step)
+
+
+_NOTICES: Final = ("unwatched", "unheeded")
+"""Kinds of event that are a sentence, and that rules count."""
+_NOTICE_CHARS: Final = 300
+"""Of such a sentence, whatever a trainer sends: alerts and messages hold it."""
+
+
+def _named_in(frame: Frame) -> tuple[Named, ...]:
+    told = (_named_by(event, _row_of(event, frame)) for event in frame.events)
+    return tuple(one for one in told if one is not None)
+
+
+def _named_by(event: Event, step: int) -> Named | None:
+    if event.kind in _NOTICES and isinstance(what := event.detail.get("what"), str):
+        return Named(step, event.kind, what, what[:_NOTICE_CHARS])
+    omission = Omission.of_detail(event.detail) if event.kind == OMISSION else None
+    if omission is None:
+        return None
+    layers, num_layers = omission.layers, omission.num_layers
+    return Named(step, omission.metric, omission.why, omission.words, layers, num_layers)
 
 
 def _count_of(event: Event) -> str | None:
