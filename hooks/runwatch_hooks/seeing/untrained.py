@@ -158,7 +158,9 @@ class Untrained:
     def _look(self, named: Sequence[NamedTensor], optimizers: Iterable[KnownOptimizer]) -> None:
         """Compare the layers that are in no optimizer with their state at the last check. Tensors
         no longer in the models, such as replaced parameters, are left out."""
-        groups = [group for one in optimizers for group in one.param_groups]
+        # One that the program has dropped keeps its groups here, and will never step again.
+        living = [one for one in optimizers if one.optimizer is not None]
+        groups = [group for one in living for group in one.param_groups]
         held = {id(tensor) for group in groups for tensor in group["params"]}
         own = {id(one) for module in self._modules.values() for one in module.parameters()}
         unheld = own - held

@@ -1,5 +1,6 @@
 """Layers that are to be trained and are not, each kind beside its healthy twin."""
 
+import gc
 from collections.abc import Callable
 
 import torch
@@ -191,6 +192,25 @@ def test_a_layer_that_replaced_one_of_the_optimizer_is_told(line: RecordingLine)
     )
 
     assert line.metric("untrained_layers") == [2.0]
+
+
+def test_layers_that_another_optimizer_did_not_take_over_are_told(line: RecordingLine) -> None:
+    model = parts()
+    optimizer = SGD(model.parameters(), 1e-3)
+    watch = watched(model, optimizer, line=line)
+
+    def loss() -> Tensor:
+        found: Tensor = model["head"](model["body"](torch.ones(1, 2))).sum()
+        return found
+
+    train(loss, watch, LOOKED_EVERY, model, optimizer)
+    model["head"] = nn.Linear(2, 1)
+    optimizer = SGD(model["head"].parameters(), 1e-3)
+    gc.collect()
+    train(loss, watch, 4 * LOOKED_EVERY, model, optimizer)
+
+    assert line.metric("untrained_layers") == [2.0]
+    assert "body.weight" in str(told(line)[-1])
 
 
 def test_a_layer_that_the_program_moves_by_hand_is_trained(line: RecordingLine) -> None:
