@@ -74,8 +74,9 @@ def _several(
 
 
 def _found(item: object) -> str:
+    kind = type(item).__name__
     is_empty = isinstance(item, (tuple, list)) and not item
-    return "none" if item is None or is_empty else type(item).__name__
+    return "none" if item is None or is_empty else kind
 
 
 def _is_text(item: object) -> bool:
