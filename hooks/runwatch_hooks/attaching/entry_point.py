@@ -27,7 +27,7 @@ from runwatch_hooks.attaching.training_objects import (
 )
 from runwatch_hooks.attaching.watch_builder import build_watch
 from runwatch_hooks.attaching.zero_limits import check_zero
-from runwatch_hooks.device_health import DeviceSensors, open_sensors
+from runwatch_hooks.device_health import open_sensors
 from runwatch_hooks.device_health.cuda_uuids import uuids_of
 from runwatch_hooks.governor import check_thinnable
 from runwatch_hooks.guard import check_guardable
@@ -181,6 +181,19 @@ def attach(
     if max_overhead is not None:
         check_thinnable(objects.optimizers)
     end_former(objects.modules.values(), run)
+    return _open(run, environment, objects=objects, options=options, config=settings, state=state)
+
+
+def _open(
+    run: str,
+    environment: Environment,
+    *,
+    objects: Objects,
+    options: Options,
+    config: dict[str, object],
+    state: Mapping[str, object] | None,
+) -> Watch:
+    """Join the other ranks, and begin to watch."""
     proposed = SharedAttempt(RunId(environment.run_id or _new_ulid()), _new_ulid(), time.time())
     world = find_world(environment)
     team = join_team(world, proposed, is_run_given=environment.run_id is not None)
@@ -196,15 +209,18 @@ def attach(
         run_id=team.attempt.run_id,
         name=run,
         project=environment.project,
-        config=settings,
+        config=config,
         group=environment.group,
     )
     open_channel = _channel_opener(environment, team, opened, options.allow, objects.modules)
-
-    def sensors() -> DeviceSensors | None:
-        return open_sensors(uuids_of(objects.modules))
-
-    watch = build_watch(objects, options, open_channel, team, state, sensors)
+    watch = build_watch(
+        objects,
+        options,
+        open_channel,
+        team,
+        state,
+        open_sensors=lambda: open_sensors(uuids_of(objects.modules)),
+    )
     note(objects.modules.values(), watch.lifetime)
     return AttachedWatch(watch)
 
