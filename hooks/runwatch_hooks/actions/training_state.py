@@ -172,6 +172,22 @@ class TrainingState:
         optimizers = self.optimizers
         tree = self._completed(tree, optimizers)
         self._check(tree, optimizers)
+        try:
+            return self._put_in(tree, optimizers, is_agreed=is_agreed, is_resumed=is_resumed)
+        except Exception:
+            raise
+        except BaseException:  # by Ctrl-C: half a state would be worse than either of the two
+            self._put_in(tree, optimizers, is_agreed=is_agreed, is_resumed=is_resumed)
+            raise
+
+    def _put_in(
+        self,
+        tree: Mapped,
+        optimizers: Mapping[int, Optimizer],
+        *,
+        is_agreed: bool,
+        is_resumed: bool,
+    ) -> list[str]:
         refused = self._objects.load(cast(Mapped, tree["objects"]), is_agreed=is_agreed)
         in_place = InPlace()
         with torch.no_grad():

@@ -372,6 +372,35 @@ def test_an_object_that_refuses_its_state_leaves_everything_as_it_was() -> None:
     assert (willing.count, stubborn.count, module.weight.tolist()) == (3, 3, [[1.0] * 2] * 2)
 
 
+class Struck:
+    """An object at which Ctrl-C strikes, the first time that it is restored."""
+
+    def __init__(self) -> None:
+        self.is_struck = False
+
+    def state_dict(self) -> dict[str, object]:
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, object]) -> None:
+        if not self.is_struck:
+            self.is_struck = True
+            raise KeyboardInterrupt
+
+
+def test_an_interrupt_does_not_leave_half_a_state() -> None:
+    module = nn.Linear(2, 2)
+    state = TrainingState({"model": module}, [], extra={"struck": Struck()})
+    before = module.weight.detach().clone()
+    saved = state.capture()
+    with torch.no_grad():
+        module.weight.zero_()
+
+    with pytest.raises(KeyboardInterrupt):
+        state.restore(saved.tree)
+
+    assert torch.equal(module.weight, before)
+
+
 def test_what_all_ranks_have_agreed_on_is_done_without_an_object_that_refuses() -> None:
     """Weights that stayed here alone would be trained apart from the others' for good."""
     module, willing, stubborn = nn.Linear(2, 2), Stubborn(), Stubborn()
