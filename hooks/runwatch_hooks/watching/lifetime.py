@@ -162,10 +162,12 @@ class Lifetime(EndsWithItsBlock):
         self._instruments.remove(self._faults)
 
     def _send_last(self, status: Status, reason: str) -> None:
-        self._shutdown.send(status, reason, next_step=self._progress.next_step)
-        self._weak_self.release()
-        with self._faults.guard("let go"):
-            self.on_end()
+        try:
+            self._shutdown.send(status, reason, next_step=self._progress.next_step)
+        finally:  # also if Ctrl-C ends the waiting
+            self._weak_self.release()
+            with self._faults.guard("let go"):
+                self.on_end()
 
     def _wait_for_another(self) -> None:
         """The program is training another run now: this one is idle."""

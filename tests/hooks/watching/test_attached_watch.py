@@ -5,6 +5,7 @@ import gc
 import pickle
 import threading
 from pathlib import Path
+from typing import Any
 from weakref import ReferenceType, ref
 
 import pytest
@@ -15,6 +16,7 @@ from torch import nn
 from torch.optim import AdamW
 
 from runwatch_hooks import Watch, attach
+from runwatch_hooks.transport import Transport
 from runwatch_hooks.watching.inert_watch import InertWatch
 
 
@@ -81,6 +83,25 @@ def test_after_its_end_a_run_holds_nothing_of_the_program(
 
     assert alive(refs) == []
     assert num_tensors() <= before  # snapshots and all that was measured
+
+
+def test_an_end_whose_waiting_is_interrupted_lets_the_program_go(
+    tmp_path: Path, service: StubService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = Transport.close
+
+    def interrupt(*arguments: Any, **keywords: Any) -> None:
+        close(*arguments, **keywords)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Transport, "close", interrupt)
+    training = Training(tmp_path, service)
+    training.train()
+    assert training.watch is not None
+    with pytest.raises(KeyboardInterrupt):
+        training.watch.finish()
+
+    assert alive(training.let_go()) == []
 
 
 def test_a_watch_that_is_bound_anew_lets_its_run_go_as_the_next_one_trains(
