@@ -183,12 +183,18 @@ async def count_episodes(
 
 def _conditions(wanted: AlertFilter) -> list[sa.ColumnElement[bool]]:
     conditions = _conditions_of_standing(wanted)
+    project: sa.ColumnElement[str] = alerts.c.project
+    rule: sa.ColumnElement[str] = alerts.c.rule
+    if wanted.states and all(state in OPEN_STATES for state in wanted.states):
+        # Few are open, and found by their state. SQLite prefers an index that gives them in order,
+        # though it holds all that the project or the rule ever had: such a text has no index.
+        project, rule = project.concat(""), rule.concat("")
     if wanted.projects is not None:
-        conditions.append(alerts.c.project.in_(wanted.projects))
+        conditions.append(project.in_(wanted.projects))
     if wanted.run_id is not None:
         conditions.append(alerts.c.run_id == wanted.run_id)
     if wanted.rule is not None:
-        conditions.append(alerts.c.rule == wanted.rule)
+        conditions.append(rule == wanted.rule)
     if wanted.before_id is not None:
         conditions.append(alerts.c.id < wanted.before_id)
     return conditions

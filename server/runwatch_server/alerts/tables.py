@@ -45,6 +45,9 @@ alerts = sa.Table(
     # No duplicates: an episode is one alert, however often its frames are judged.
     sa.UniqueConstraint("run_id", "episode", name="uq_alerts_episode"),
     sa.Index("ix_alerts_id", "id"),
+    # With the id, by which alerts are listed: a rare rule, or a small project, among many alerts.
+    sa.Index("ix_alerts_rule", "rule", "id"),
+    sa.Index("ix_alerts_project", "project", "id"),
     sa.Index("ix_alerts_state", "state"),
     sa.Index("ix_alerts_resolution", "resolution"),
 )
