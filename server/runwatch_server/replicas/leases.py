@@ -117,6 +117,8 @@ class RunLeases:
         """Take runs that have no owner; release those that need none."""
         async with self._database.read() as connection:
             to_own = await queries.list_runs_to_own(connection)
+        now = self._clock.monotonic()
+        self._foreign = {run_id: until for run_id, until in self._foreign.items() if until > now}
         free = [run_id for run_id, is_held in to_own.items() if not is_held]
         random.shuffle(free)
         for run_id in free[:_MOST_AT_ONCE]:

@@ -10,9 +10,9 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch.alerts import AlertState
 from runwatch.vocabulary import Phase, RunId, RunState
 from runwatch_server.alerts.evaluation.frame_queries import STREAMS_BEHIND
+from runwatch_server.alerts.queries import IS_OPEN
 from runwatch_server.alerts.tables import alerts
 from runwatch_server.replicas.tables import leases, signs
 from runwatch_server.runs.rank_activity import LifeSign
@@ -25,9 +25,7 @@ _CHUNK_ROWS: Final = 500
 _SIGN_COLUMNS: Final = [column.name for column in signs.c if not column.primary_key]
 
 # Built once: they run every second or two, and building takes longer than running.
-_WITH_OPEN_ALERTS: Final = sa.select(alerts.c.run_id).where(
-    alerts.c.state != AlertState.RESOLVED.value
-)
+_WITH_OPEN_ALERTS: Final = sa.select(alerts.c.run_id).where(IS_OPEN)
 _RUNS_TO_OWN: Final = (
     sa.select(runs.c.id, sa.func.coalesce(leases.c.expires_at > _NOW, False).label("is_held"))
     .outerjoin_from(runs, leases, leases.c.name == runs.c.id)
