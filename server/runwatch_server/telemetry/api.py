@@ -44,7 +44,8 @@ class EventView(msgspec.Struct, frozen=True):
 class Timeline(msgspec.Struct, frozen=True):
     events: list[EventView]
     next_token: str | None
-    """Pass it as `next_token` to get the following events, including those yet to happen."""
+    """Pass it as `next_token` to get the following events, including those yet to happen. So it
+    does not become null at the end of the list, which is where `events` is empty."""
 
 
 class CheckpointView(msgspec.Struct, frozen=True):
