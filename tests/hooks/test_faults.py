@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from runwatch_hooks.actions import LrScale
-from runwatch_hooks.detail import Detail, Schedule
+from runwatch_hooks.detail import Closeup, Detail, Schedule
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.seeing.kept_gradients import SAME_FOR, KeptGradients
+from runwatch_hooks.settings.options import Options
 from runwatch_hooks.watching.live_watch import LiveWatch
 
 
@@ -92,6 +93,24 @@ def test_activations_that_cannot_be_measured_harm_no_forward_and_are_off() -> No
 
     assert faults.count == 1
     assert not model[0]._forward_hooks
+
+
+def test_detail_that_cannot_be_told_costs_no_step_its_row(
+    monkeypatch: pytest.MonkeyPatch, line: RecordingLine
+) -> None:
+    monkeypatch.setattr(Closeup, "rows", broken)
+    model = nn.Linear(2, 2)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    watch: LiveWatch = watched(model, optimizer, line=line, options=Options(histograms=2))
+    for _ in range(4):
+        optimizer.zero_grad()
+        torch.autograd.backward(model(torch.ones(2)).sum())
+        optimizer.step()
+        watch.step(1.0)
+    watch.finish()
+
+    assert [row.step for row in line.rows if "grad_norm" in row.metrics] == [0, 1, 2, 3]
+    assert watch.num_faults == 2
 
 
 def test_a_scale_that_cannot_be_put_in_leaves_the_step_the_schedules_rate() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from runwatch.layouts import Layout
 from runwatch.nonfinite import ABSENT_32
 from runwatch_hooks.detail import Closeup
+from runwatch_hooks.faults import Faults
 from runwatch_hooks.governor import EVERYTHING, Sampled
 from runwatch_hooks.measuring.readback import Readback, Ticket
 from runwatch_hooks.measuring.run_totals import RunTotals, over_parts
@@ -80,7 +81,8 @@ class RowAssembly:
     """Open rows, oldest first. On a CPU a row is complete at once, on an accelerator one to three
     steps later."""
 
-    def __init__(self) -> None:
+    def __init__(self, faults: Faults | None = None) -> None:
+        self._faults = faults or Faults()
         self._open: deque[_OpenRow] = deque()
         self._readbacks: dict[torch.device, Readback] = {}
         self._jumps = Jumps()
@@ -136,7 +138,8 @@ class RowAssembly:
             row = self._open.popleft()
             rows.append(self._finish(row))
             if row.closeup is not None:
-                rows += row.closeup.rows(row.step, row.segment, row.at)
+                with self._faults.guard("detail"):  # or a fault would cost the steps' own rows
+                    rows += row.closeup.rows(row.step, row.segment, row.at)
         return rows
 
     def wait(self, timeout_s: float) -> bool:

@@ -59,7 +59,7 @@ class RowMaker:
         self._sensors = instruments.sensors
         self._machine_memory = MachineMemory()
         self._row_turns = RowTurns(self._make_logged)
-        self._assembly = RowAssembly()
+        self._assembly = RowAssembly(faults)
         self._own_names = ReservedNames()
         if self._sensors is not None:
             self._own_names.add(self._sensors.names)
