@@ -105,8 +105,10 @@ class PlainRun(EndsWithItsBlock):
         with self._faults.guard("row"):
             # The loss goes first: if there are too many metrics, the last ones are left out.
             theirs = self._numbers(metrics if loss is None else {"loss": loss, **metrics})
-            ours = self._timed(tokens) | self._machine_memory.take(time.monotonic())
-            numbers = ours | theirs
+            numbers = self._timed(tokens)
+            with self._faults.guard("machine memory"):
+                numbers |= self._machine_memory.take(time.monotonic())
+            numbers |= theirs
             if self._given.has_moving_target:
                 numbers.setdefault("alternating", 1.0)
             self._put(transport, step, numbers, gradients, parameters, layers)

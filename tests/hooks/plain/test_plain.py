@@ -21,6 +21,7 @@ from runwatch.nonfinite import is_absent
 from runwatch.vocabulary import CommandId
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.measuring.array_stats import ArrayStats
+from runwatch_hooks.measuring.machine_memory import MachineMemory
 from runwatch_hooks.plain import PlainRun, open_run
 from runwatch_hooks.watching.loop_compliance import PATIENCE_STEPS
 
@@ -208,6 +209,22 @@ def test_a_loss_is_kept_among_however_many_numbers(tmp_path: Path, service: Stub
 
     assert metric(service, "loss") == [0.5]
     assert metric(service, "of_254") == [1.0]
+
+
+def test_a_machine_whose_memory_cannot_be_read_costs_nothing_else(
+    tmp_path: Path, service: StubService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> dict[str, float]:
+        raise OSError("no such file")
+
+    monkeypatch.setattr(MachineMemory, "take", broken)
+    with opened(tmp_path, service) as run:
+        run.step(0.5)
+
+    assert metric(service, "loss") == [0.5]
+    assert [detail["error"] for detail in told(service, "hook_fault")] == [
+        "machine memory: OSError: no such file"
+    ]
 
 
 def test_a_run_that_is_ended_in_the_middle_of_a_call_raises_nothing(
