@@ -29,6 +29,10 @@ _WANTED: Final = (
     "a trainer_state.json (or checkpoint-N folders with one), event files of TensorBoard, "
     "a .wandb file, a metrics.csv or the metrics of an MLflow run"
 )
+_NEITHER: Final = (
+    "found neither a table nor lines that a trainer printed about its training, three at least of "
+    "each form; wanted a log of a training"
+)
 
 
 def read_run_log(path: Path) -> RunLog:
@@ -101,6 +105,8 @@ def _read_table_or_text(text: str) -> RawLog:
         table = read_csv(text)
     except LogError:
         told = read_text_log(text)
+        if told is None and _has_no_columns(text):
+            raise LogError("", _NEITHER) from None
         if told is None:
             raise
         return told
@@ -109,6 +115,13 @@ def _read_table_or_text(text: str) -> RawLog:
     if map_names(names).is_of_training or any(entry.step is not None for entry in table.entries):
         return table
     return read_text_log(text) or table
+
+
+def _has_no_columns(text: str) -> bool:
+    """Whether the first line of a text can be the header of no table of a training."""
+    header = text.lstrip().split("\n", 1)[0].strip()
+    is_one_cell = not any(delimiter in header for delimiter in ",;\t")
+    return is_one_cell and not map_names([header]).is_of_training
 
 
 def _read_objects_or_text(text: str) -> RawLog:

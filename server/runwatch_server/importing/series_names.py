@@ -80,6 +80,16 @@ _OF_TRAINING: Final = re.compile(
 )
 
 
+_OF_EVALUATION: Final = re.compile(r"(?:^|[^a-z])(?:val|valid|validation|eval|evaluation|test|dev)")
+_WORDS_OF_A_WHOLE: Final = frozenset((
+    "loss", "losses", "train", "training", "trn", "avg", "average", "mean", "running", "smoothed",
+    "ema", "total", "local", "global", "current", "epoch", "step", "iter", "iteration", "batch",
+    "so", "far", "raw", "ce", "crossentropy", "xent", "nll", "mse", "mae", "l1", "l2", "bce", "lm",
+    "mlm", "ctc",
+))  # fmt: skip
+"""What may be said of a whole loss: `avg loss so far`, `train_loss_local`, `ce_loss`."""
+
+
 _METRIC_OF_FORM: Final[Mapping[str, str]] = {
     synonym: metric for metric, synonyms in _SYNONYMS.items() for synonym in synonyms
 }
@@ -128,6 +138,8 @@ def map_names(names: Iterable[str]) -> NameMap:
         chosen = _first(others, synonyms)
         if chosen is not None:
             ours[chosen] = metric
+    if "loss" not in ours.values() and (whole := _only_loss(others)) is not None:
+        ours[whole] = "loss"
     notes = [f"{theirs} is read as {mine}" for theirs, mine in ours.items() if theirs != mine]
     if stats:
         num_layers = len({found.layer for found in stats.values()})
@@ -145,6 +157,17 @@ def metric_of(name: str) -> str | None:
 def is_a_loss(name: str) -> bool:
     """Whether a name is that of a loss, of the whole or of a part."""
     return _A_LOSS.search(name) is not None
+
+
+def _only_loss(names: Iterable[str]) -> str | None:
+    """The loss of a log that has no other of its training, unless its name is that of a part."""
+    losses = [
+        name for name in names if is_a_loss(name) and not _OF_EVALUATION.search(_normal(name))
+    ]
+    if len(losses) != 1:
+        return None
+    words = re.findall(r"[a-z\d]+", _normal(losses[0]).replace("cross_entropy", "crossentropy"))
+    return losses[0] if _WORDS_OF_A_WHOLE.issuperset(words) else None
 
 
 def find_step(names: Iterable[str]) -> str | None:

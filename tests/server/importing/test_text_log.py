@@ -279,6 +279,11 @@ def test_a_fault_in_a_table_is_told_still(tmp_path: Path) -> None:
         read(tmp_path, "step,loss\n1,2\n2,3,4\n")
 
 
+def test_a_text_that_is_no_table_either_is_told_as_neither(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match="found neither a table nor lines that a trainer printed"):
+        read(tmp_path, "nohup: ignoring input\nFetching, please wait\nDone.\n")
+
+
 def test_a_long_line_costs_its_length(tmp_path: Path) -> None:
     line = "a " * 1900 + "loss" + " " * 150
     log = read(tmp_path, f"{line}\n" * 50 + "step 1 loss 1\nstep 2 loss 2\nstep 3 loss 3\n")
