@@ -123,13 +123,21 @@ def test_of_loss_and_gradient_the_earlier_went_first() -> None:
     assert order_signs(None, None, True).keys() == {Sign.GRADIENT_GREW}
 
 
-def test_of_one_step_only_a_loss_that_is_no_number_went_first() -> None:
-    loss = departure(series([*noisy(2.0, 100), 9.0]), onset=100)
-    broken = departure(series([*noisy(2.0, 100), math.nan]), onset=100)
-    gradient = departure(series([*noisy(2.0, 100), math.nan]), onset=100)
+def test_of_one_step_a_loss_that_is_no_number_or_leapt_went_first() -> None:
+    grown = departure(series([*noisy(2.0, 98), 2.45, 3.0, 9.0]), onset=100)
+    leapt = departure(series([*noisy(2.0, 99), 9.0]), onset=99)
+    broken = departure(series([*noisy(2.0, 99), math.nan]), onset=99)
+    gradient = departure(series([*noisy(2.0, 99), 9.0]), onset=99)
 
-    assert order_signs(loss, gradient, False) == {}
+    assert order_signs(grown, gradient, False) == {}
+    assert order_signs(leapt, gradient, False).keys() == {Sign.LOSS_FIRST}
     assert order_signs(broken, gradient, False).keys() == {Sign.LOSS_FIRST}
+
+
+def test_a_loss_that_leapt_after_a_jump_of_the_learning_rate_did_not_go_first() -> None:
+    leapt = departure(series([*noisy(2.0, 99), 9.0]), onset=99)
+
+    assert order_signs(leapt, leapt, False, lr_jumped=True) == {}
 
 
 def test_a_gradient_that_doubled_before_the_onset_had_been_growing() -> None:

@@ -23,7 +23,7 @@ class Sign(StrEnum):
     """A loss scaler is at work."""
     STEPS_SKIPPED = "steps_skipped"
     LOSS_FIRST = "loss_first"
-    """The loss left its past before the gradients did."""
+    """The loss left its past before the gradients did, or leapt out of it with them."""
     GRADIENT_FIRST = "gradient_first"
     GRADIENT_GREW = "gradient_grew"
     """The gradients had been growing for some time."""

@@ -31,6 +31,8 @@ _EXCURSION: Final = 4.0
 of a kind that the past had not shown yet."""
 _STAYED: Final = 0.8
 """The share of the rows up to the onset that must be far too, where the first of them is not."""
+_LEAP: Final = 0.75
+"""The share of its way that a series comes in one row where it leaps. What grows takes several."""
 _LR_JUMP: Final = 1.5
 _LR_ROSE: Final = 1.2
 
@@ -70,6 +72,8 @@ class Departure:
     value: float
     before: float
     """The median of its past."""
+    has_leapt: bool = False
+    """It came most of the way from one row to the next."""
 
 
 def departure(series: Recorded, onset: int) -> Departure | None:
@@ -94,8 +98,16 @@ def departure(series: Recorded, onset: int) -> Departure | None:
     for place in np.flatnonzero(is_far).tolist():
         stayed = place >= num_before or bool(is_far[place:num_before].mean() >= _STAYED)
         if stayed or is_telling[place]:
-            return Departure(int(near.steps_N[place]), float(near.values_N[place]), centre)
+            return _departure_at(series, int(near.steps_N[place]), centre)
     return None
+
+
+def _departure_at(series: Recorded, step: int, centre: float) -> Departure:
+    before, value = series.until(step), float(series.since(step).values_N[0])
+    has_leapt = bool(
+        before.size and abs(value - before.values_N[-1]) >= _LEAP * abs(value - centre)
+    )
+    return Departure(step, value, centre, has_leapt)
 
 
 def lr_signs(
@@ -166,8 +178,15 @@ def scaler_signs(scale: Recorded, skipped: Recorded, clip: Recorded, onset: int)
     return found
 
 
-def order_signs(loss: Departure | None, gradient: Departure | None, grew: bool) -> dict[Sign, str]:
-    """Which of loss and gradient went first."""
+def order_signs(
+    loss: Departure | None, gradient: Departure | None, grew: bool, *, lr_jumped: bool = False
+) -> dict[Sign, str]:
+    """Which of loss and gradient went first.
+
+    A step's gradient comes from its loss. So if both leapt at one step, after ordinary ones, the
+    weights had no time to go bad, unless the learning rate had jumped: what changed is the batch,
+    its labels or the loss.
+    """
     found: dict[Sign, str] = {}
     if grew:
         found[Sign.GRADIENT_GREW] = "the gradient norm had been growing before"
@@ -176,13 +195,20 @@ def order_signs(loss: Departure | None, gradient: Departure | None, grew: bool) 
         found[Sign.GRADIENT_FIRST] = (
             f"the gradient left its past at step {count(gradient.step)}, {after}"
         )
-    if loss is not None and (gradient is None or _precedes(loss, gradient)):
+    if loss is None:
+        return found
+    step = count(loss.step)
+    if gradient is None or _precedes(loss, gradient):
         after = (
             "the gradient did not"
             if gradient is None
             else f"the gradient at {count(gradient.step)}"
         )
-        found[Sign.LOSS_FIRST] = f"the loss left its past at step {count(loss.step)}, {after}"
+        found[Sign.LOSS_FIRST] = f"the loss left its past at step {step}, {after}"
+    elif loss.has_leapt and loss.step == gradient.step and not lr_jumped:
+        found[Sign.LOSS_FIRST] = (
+            f"the loss leapt at step {step}, after ordinary losses and gradients"
+        )
     return found
 
 

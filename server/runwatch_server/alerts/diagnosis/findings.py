@@ -133,7 +133,10 @@ class SignFinder:
             **of_run,
             **stall_signs(alert.facts.stalled),
             **order_signs(
-                far.get("loss"), far.get("grad_norm"), grew_before(series["grad_norm"], onset)
+                far.get("loss"),
+                far.get("grad_norm"),
+                grew_before(series["grad_norm"], onset),
+                lr_jumped=Sign.LR_JUMPED in of_lr,
             ),
             **layer_signs(alert.facts.first_layer, alert.facts.widest.num_layers, num_layers),
             **await self._broken_parameter(alert),
