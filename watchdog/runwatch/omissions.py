@@ -31,7 +31,7 @@ class Why(StrEnum):
 
 _WORDS: Final = {
     Why.NO_GRADIENT: ": no gradient reaches them",
-    Why.NO_OPTIMIZER: ": in no optimizer",
+    Why.NO_OPTIMIZER: ": no optimizer steps them",
     Why.UNKNOWN: "",
 }
 
@@ -79,7 +79,7 @@ class Omission(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """Such as `head.weight, head.bias: in no optimizer`."""
+        """Such as `head.weight, head.bias: no optimizer steps them`."""
         return some_of(self.layers, self.num_layers) + _WORDS[self.why]
 
 

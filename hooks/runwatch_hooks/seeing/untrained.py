@@ -24,8 +24,11 @@ IN_VAIN_AFTER: Final = 100
 UNREACHED_AFTER: Final = 500
 """Steps of an optimizer after which a layer that never had a gradient is reported. An expert of a
 mixture, or the head of a rare task, may have to wait for its first."""
+IDLE_AFTER: Final = 256
+"""Steps of another optimizer after which one that has not stepped yet holds no layers. Its turn may
+come later: a critic is often trained alone for some hundred steps."""
 LOOKED_EVERY: Final = 64
-"""Rows between two checks of the layers that are in no optimizer."""
+"""Rows between two checks of the layers that no optimizer steps."""
 _EARLY_LOOKS: Final = frozenset((8, 16, 32))
 """Rows with a check besides: most such layers are left out from the start, and the fewer steps have
 gone by, the less training is lost."""
@@ -39,7 +42,7 @@ _KINDS: Final = {
         Why.NO_GRADIENT,
     ),
     "unheld": (
-        "these layers have gradients, and no optimizer has them",
+        "these layers have gradients, and no optimizer steps them",
         "untrained_layers",
         Why.NO_OPTIMIZER,
     ),
@@ -68,7 +71,7 @@ class _GradientHistory:
 
 @dataclass(slots=True)
 class _Unheld:
-    """A layer that has a gradient and is in no optimizer: its state at the last check."""
+    """A layer that has a gradient and that no optimizer steps: its state at the last check."""
 
     address: int
     version: int
@@ -156,11 +159,9 @@ class Untrained:
         return [Omission.of(words, names, metric=metric, why=why)]
 
     def _look(self, named: Sequence[NamedTensor], optimizers: Iterable[KnownOptimizer]) -> None:
-        """Compare the layers that are in no optimizer with their state at the last check. Tensors
+        """Compare the layers that no optimizer steps with their state at the last check. Tensors
         no longer in the models, such as replaced parameters, are left out."""
-        # One that the program has dropped keeps its groups here, and will never step again.
-        living = [one for one in optimizers if one.optimizer is not None]
-        groups = [group for one in living for group in one.param_groups]
+        groups = [group for one in self._holding(optimizers) for group in one.param_groups]
         held = {id(tensor) for group in groups for tensor in group["params"]}
         own = {id(one) for module in self._modules.values() for one in module.parameters()}
         unheld = own - held
@@ -185,6 +186,14 @@ class Untrained:
                 self._unheld[id(tensor)] = _Unheld(
                     _address_of(tensor), tensor._version, kept, GradientVersion(grad, num_writes=0)
                 )
+
+    def _holding(self, optimizers: Iterable[KnownOptimizer]) -> list[KnownOptimizer]:
+        """The optimizers that train their layers. One that the program has dropped, though its
+        groups stay known, will never step again; one that was given may never have stepped."""
+        living = [one for one in optimizers if one.optimizer is not None]
+        if max((one.num_steps for one in self._histories.values()), default=0) < IDLE_AFTER:
+            return living
+        return [one for one in living if one.optimizer in self._histories]
 
 
 def _address_of(tensor: Tensor) -> int:

@@ -53,7 +53,7 @@ def fired(transitions: list[Transition]) -> Transition:
 def test_an_alert_names_the_layers_of_the_event_and_why() -> None:
     alert = fired(Evaluator(RULES).observe(rows([2.0] * 4, 64, omission(*HEAD))))
 
-    assert alert.summary == "not trained: 2 (head.weight, head.bias: in no optimizer)"
+    assert alert.summary == "not trained: 2 (head.weight, head.bias: no optimizer steps them)"
     assert (alert.first_layer, alert.layers, alert.num_layers) == ("head.weight", HEAD, 2)
 
 
@@ -86,7 +86,7 @@ def test_reasons_are_told_apart_and_a_newer_event_stands_for_an_older_one() -> N
     alert = fired(Evaluator(RULES).observe(rows([3.0] * 4, 64, *told)))
 
     assert alert.summary == (
-        "not trained: 3 (head.weight, head.bias: in no optimizer; "
+        "not trained: 3 (head.weight, head.bias: no optimizer steps them; "
         "body.weight: no gradient reaches them)"
     )
 
@@ -102,7 +102,7 @@ def test_of_many_layers_a_few_are_named() -> None:
 
     alert = fired(Evaluator(RULES).observe(rows([40.0] * 4, 64, omission(*names))))
 
-    assert alert.summary.endswith("experts.3 and 36 more: in no optimizer)")
+    assert alert.summary.endswith("experts.3 and 36 more: no optimizer steps them)")
     assert (len(alert.layers), alert.num_layers) == (MAX_LAYERS, 40)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from runwatch.omissions import OMISSION, Omission, Why
-from runwatch_hooks.seeing.untrained import IN_VAIN_AFTER, LOOKED_EVERY, UNREACHED_AFTER
+from runwatch_hooks.seeing.untrained import IDLE_AFTER, IN_VAIN_AFTER, LOOKED_EVERY, UNREACHED_AFTER
 from runwatch_hooks.watch import Watch
 
 UNHELD_AFTER = LOOKED_EVERY
@@ -148,7 +148,7 @@ def test_layers_with_gradients_that_no_optimizer_holds_are_told(line: RecordingL
     assert line.metric("untrained_layers") == [2.0, 2.0]
     assert told(line) == [
         (
-            "these layers have gradients, and no optimizer has them, "
+            "these layers have gradients, and no optimizer steps them, "
             "although they should be trained: body.weight, body.bias"
         )
     ]
@@ -211,6 +211,41 @@ def test_layers_that_another_optimizer_did_not_take_over_are_told(line: Recordin
 
     assert line.metric("untrained_layers") == [2.0]
     assert "body.weight" in str(told(line)[-1])
+
+
+def test_layers_of_an_optimizer_that_never_steps_are_told_late(line: RecordingLine) -> None:
+    model = parts()
+    forgotten = SGD(model["head"].parameters(), 1e-3)
+    optimizer = SGD(model["body"].parameters(), 1e-3)
+    watch = watched(model, forgotten, optimizer, line=line)
+
+    def loss() -> Tensor:
+        found: Tensor = model["head"](model["body"](torch.ones(1, 2))).sum()
+        return found
+
+    train(loss, watch, IDLE_AFTER + 3 * LOOKED_EVERY - 1, model, optimizer)
+    assert line.metric("untrained_layers") == []
+
+    train(loss, watch, 1, model, optimizer)
+    assert line.metric("untrained_layers") == [2.0]
+    assert "head.weight" in str(told(line)[-1])
+
+
+def test_an_optimizer_that_steps_rarely_holds_its_layers(line: RecordingLine) -> None:
+    model = parts()
+    rare = SGD(model["head"].parameters(), 1e-3)
+    optimizer = SGD(model["body"].parameters(), 1e-3)
+    watch = watched(model, rare, optimizer, line=line)
+
+    def loss() -> Tensor:
+        found: Tensor = model["head"](model["body"](torch.ones(1, 2))).sum()
+        return found
+
+    train(loss, watch, 200, model, optimizer)
+    train(loss, watch, 1, model, optimizer, rare)
+    train(loss, watch, 400, model, optimizer)
+
+    assert line.metric("untrained_layers") == []
 
 
 def test_a_layer_that_the_program_moves_by_hand_is_trained(line: RecordingLine) -> None:

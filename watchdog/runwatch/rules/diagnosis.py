@@ -54,7 +54,7 @@ class Sign(StrEnum):
     PHASE_CHANGED = "phase_changed"
     """An evaluation, a checkpoint or another phase came just before."""
     NO_OPTIMIZER = "no_optimizer"
-    """The hook knows that layers with a gradient are in no optimizer."""
+    """The hook knows that no optimizer steps layers that have a gradient."""
     NO_GRADIENT = "no_gradient"
     """The hook knows that no gradient reaches layers of an optimizer."""
 

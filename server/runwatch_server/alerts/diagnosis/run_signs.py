@@ -21,7 +21,7 @@ _FIRST_STEPS: Final = 50
 _PHASE_STEPS: Final = 64
 _MOST_RANKS: Final = 2
 _OF_OMISSION: Final = {
-    Why.NO_OPTIMIZER: (Sign.NO_OPTIMIZER, "the hook found them in no optimizer"),
+    Why.NO_OPTIMIZER: (Sign.NO_OPTIMIZER, "the hook saw no optimizer step them"),
     Why.NO_GRADIENT: (Sign.NO_GRADIENT, "the hook saw no gradient reach them"),
 }
 _OF_STAGE: Final = {Stage.DATA: Sign.STALLED_IN_DATA, Stage.SAVING: Sign.STALLED_IN_SAVING}
