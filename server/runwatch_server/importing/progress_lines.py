@@ -36,8 +36,14 @@ _PLACE: Final = re.compile(
     r"(?:\s?\(\s{0,3}[\d.]{1,8}\s?%\))?\s{0,4}(?:[\[\]]|(?<=\s)(?=[a-z━]))",
     re.IGNORECASE,
 )
-_RANGE: Final = re.compile(r"batch\s?\[\d{1,15}-(?P<done>\d{1,15})\]", re.IGNORECASE)
-"""MXNet's form of how many batches of an epoch are done."""
+_RANGE: Final = re.compile(
+    r"(?:(?P<mxnet>batch\s?\[)|:)\d{1,15}-(?P<done>\d{1,15})(?(mxnet)\]|batch)", re.IGNORECASE
+)
+"""How many batches of an epoch are done, in the forms of MXNet (`Batch [0-50]`) and ESPnet
+(`1epoch:train:1-50batch`)."""
+_EPOCH_AFTER_COUNT: Final = re.compile(
+    r"(?<![\w.])(?P<epoch>\d{1,15})epoch(?![a-z])", re.IGNORECASE
+)
 _TOTAL: Final = re.compile(r"\s{0,2}/\s{0,2}(?P<total>\d{1,15})(?![\d.])")
 """What follows a count: how many there will be."""
 _SECTION: Final = re.compile(
@@ -114,6 +120,8 @@ class _Shape:
     pairs: tuple[_Pair, ...]
     batches: slice | None
     """Where a range of batches ends."""
+    epoch: slice | None
+    """An epoch before its word."""
     evaluates: bool
     opens_evaluation: bool
 
@@ -126,6 +134,8 @@ def read_line(line: str) -> ProgressLine:
     shape = _shape(form)
     values: dict[str, float] = {}
     counts = _steps_of_losses(line, shape)
+    if shape.epoch is not None:
+        counts["epoch"] = shape.epoch
     for pair in shape.pairs:
         name, value = line[pair.name], _number(line[pair.value])
         role = _role_of(name)
@@ -168,10 +178,11 @@ def _shape(form: str) -> _Shape:
     ]
     is_counted = any(_role_of(match["name"]) in ("step", "batch") for match in matches)
     pairs = tuple(_pair(match, sections, is_counted=is_counted) for match in matches)
-    batches = _RANGE.search(form)
+    batches, epoch = _RANGE.search(form), _EPOCH_AFTER_COUNT.search(form)
     return _Shape(
         pairs,
         None if batches is None else slice(*batches.span("done")),
+        None if epoch is None else slice(*epoch.span("epoch")),
         evaluates=bool(sections) and sections[0][1] != "train",
         opens_evaluation=_OPENS_EVALUATION.fullmatch(form) is not None,
     )

@@ -46,3 +46,21 @@ def test_bars_of_other_work_tell_of_no_training() -> None:
         for done in range(4)
     ]
     assert read_text_log("".join(bars)) is None
+
+
+def test_batches_of_espnet_have_their_epoch_and_their_place() -> None:
+    text = "".join(
+        f"[host] (trainer:753) INFO: {epoch}epoch:train:{done - 49}-{done}batch: "
+        f"loss_ctc=9.5, loss={9 - epoch - done / 100}, grad_norm=1.5\n"
+        for epoch in (1, 2)
+        for done in (50, 100)
+    )
+    log = read_text_log(text)
+
+    assert log is not None
+    assert [(entry.values["epoch"], entry.step) for entry in log.entries] == [
+        (1, 50),
+        (1, 100),
+        (2, 50),
+        (2, 100),
+    ]
