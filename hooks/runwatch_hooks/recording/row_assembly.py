@@ -20,6 +20,7 @@ from runwatch_hooks.measuring.run_totals import RunTotals, over_parts
 from runwatch_hooks.measuring.sharing import Sharing
 from runwatch_hooks.measuring.stats import STATS
 from runwatch_hooks.rows.jumps import Jumps
+from runwatch_hooks.rows.loss_spacing import LossSpacing
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.seeing.numbers import Number
 from runwatch_hooks.seeing.own_time import Spans
@@ -86,6 +87,7 @@ class RowAssembly:
         self._open: deque[_OpenRow] = deque()
         self._readbacks: dict[torch.device, Readback] = {}
         self._jumps = Jumps()
+        self._loss_spacing = LossSpacing()
         self._totals = RunTotals()
         self.num_lost = 0
         """Rows sent without their numbers from a device, because the ring of buffers was full; and
@@ -195,6 +197,7 @@ class RowAssembly:
         if row.at_rest and row.sharing is None:
             _leave_out_at_rest(row.stats, list(row.at_rest))
         metrics = row.metrics
+        self._loss_spacing.note_in(metrics)
         if row.own_time is not None:
             metrics["own_time"] = row.own_time.seconds()
         if "clip_coef" in metrics:

@@ -24,6 +24,7 @@ from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.recording.step_timer import StepTimer
 from runwatch_hooks.reporting.phases import Phases
 from runwatch_hooks.rows.jumps import Jumps
+from runwatch_hooks.rows.loss_spacing import LossSpacing
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.rows.user_numbers import UserNumbers, as_count, as_float
 from runwatch_hooks.transport import Transport
@@ -63,6 +64,7 @@ class PlainRun(EndsWithItsBlock):
         self._jumps = Jumps()
         self._timer = StepTimer()
         self._machine_memory = MachineMemory()
+        self._loss_spacing = LossSpacing()
         self._phases = Phases()
         self._lr_scale = 1.0
         self._stop = False
@@ -109,6 +111,7 @@ class PlainRun(EndsWithItsBlock):
             with self._faults.guard("machine memory"):
                 numbers |= self._machine_memory.take(time.monotonic())
             numbers |= theirs
+            self._loss_spacing.note_in(numbers)
             if self._given.has_moving_target:
                 numbers.setdefault("alternating", 1.0)
             self._put(transport, step, numbers, gradients, parameters, layers)

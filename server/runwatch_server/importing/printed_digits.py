@@ -8,9 +8,10 @@ from one such number to the next, which are recorded beside each loss that a log
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from math import floor, frexp, isfinite, log10
+from math import floor, isfinite, log10
 from typing import Final, Protocol
 
+from runwatch.half_precision import NUM_BITS, significant_bits, spacing
 from runwatch_server.importing.run_log import Entry
 
 OF_LOSSES: Final[Mapping[str, str]] = {
@@ -22,8 +23,6 @@ _MOST_DIGITS: Final = 7
 _LEAST_VALUES: Final = 8
 """Among fewer values, all may end in zeros by chance, which a parsed number no longer shows."""
 _MOST_MAGNITUDE: Final = 400
-_BITS: Final[Mapping[str, int]] = {"bfloat16": 8, "float16": 11}
-"""Significant bits of a number in half precision."""
 
 
 def note_resolution(
@@ -74,14 +73,14 @@ class _Half:
         finite = [value for value in values if value and isfinite(value)]
         if len(finite) < _LEAST_VALUES:
             return None
-        least = max(map(_bits_of, finite))
-        return next((cls(name) for name, bits in _BITS.items() if least <= bits), None)
+        least = max(map(significant_bits, finite))
+        return next((cls(name) for name, bits in NUM_BITS.items() if least <= bits), None)
 
     def __str__(self) -> str:
         return f"in {self.name}"
 
     def resolution(self, value: float) -> float:
-        return float(2.0 ** (frexp(value)[1] - _BITS[self.name]))
+        return spacing(value, NUM_BITS[self.name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +128,6 @@ def _with(entry: Entry, name: str, told: str, rounded: _Rounded) -> Entry:
 def _magnitude(value: float) -> int:
     """The power of ten; that of 0 is beyond all others."""
     return floor(log10(abs(value))) if value else -_MOST_MAGNITUDE
-
-
-def _bits_of(value: float) -> int:
-    """Significant bits of a number."""
-    numerator = abs(value).as_integer_ratio()[0]
-    return (numerator // (numerator & -numerator)).bit_length()
 
 
 def _digits_of(value: float) -> tuple[int, int]:

@@ -26,7 +26,7 @@ STATS: Final = frozenset(STAT_TEXTS)
 METRIC_TEXTS: Final[Mapping[str, str]] = {
     "loss": "The loss passed to `watch.step`.",
     "val_loss": "A validation loss, if `watch.log` or a framework reports one.",
-    "loss_resolution": "Smallest difference between two printed losses, in an imported log.",
+    "loss_resolution": "Distance to the next loss, if few digits or bits tell it.",
     "val_loss_resolution": "The same for `val_loss`.",
     "epoch": "Passes over the data, if a log or a program counts them.",
     "reward": "Reward of a policy, if a program or a log reports it.",
