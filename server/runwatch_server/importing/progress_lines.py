@@ -2,10 +2,9 @@
 run."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
 from typing import Final
 
 from runwatch.frames import MAX_STEP
@@ -51,7 +50,6 @@ _SECTION: Final = re.compile(
     r"val|valid|validation|validating|eval|evaluation|evaluating|dev)(?![\w./\\])",
     re.IGNORECASE,
 )
-_BOXED: Final = re.compile(r"\|\s*(?P<name>[^|]{1,80}?)\s*\|\s*(?P<value>[^|]{1,40}?)\s*\|")
 _OPENS_EVALUATION: Final = re.compile(
     r"\W{0,40}(?:start\w{0,3}\s)?(?:eval|evaluation|evaluating|validation|validating|testing)"
     r"(?:\s(?:begins?|starts?|started|set|phase|results?))?\W{0,40}",
@@ -238,6 +236,11 @@ def _total(line: str, count: slice | None) -> int | None:
     return None if found is None else int(found["total"])
 
 
+def step_of(name: str, value: float) -> int | None:
+    """The step that a number is, if its whole name says so; None otherwise."""
+    return _count(value) if _role([name]) == "step" else None
+
+
 def of_evaluation(line: ProgressLine) -> ProgressLine:
     """The line as one of an evaluation, whose batches are not a position in the training."""
     values = {
@@ -245,16 +248,6 @@ def of_evaluation(line: ProgressLine) -> ProgressLine:
         for name, value in line.values.items()
     }
     return replace(line, values=values, step=None, place=None, total=None)
-
-
-def _cell(name: str, value: str) -> ProgressLine | None:
-    """The value in a line of a boxed table, whose name and value are already known."""
-    number = number_of(value.strip())
-    if number is None:
-        return None
-    if _role([name]) == "step" and (count := _count(number)) is not None:
-        return ProgressLine({}, None, count, None)
-    return ProgressLine({name: number}, None, None, None)
 
 
 @lru_cache(_NAMES_KEPT)
@@ -306,22 +299,3 @@ def _count(value: float | None) -> int | None:
 
 def _count_at(line: str, found: slice | None) -> int | None:
     return None if found is None else _count(_number(line[found]))
-
-
-def boxes(lines: list[str]) -> Iterator[tuple[int, ProgressLine]]:
-    """The tables that Stable-Baselines and others print, with a name and its value per line between
-    two bars: each is a row. Returned with the index of its last line."""
-    cells: list[ProgressLine] = []
-    for index, (line, following) in enumerate(pairwise([*lines, ""])):
-        match = _BOXED.fullmatch(line.strip())
-        if match is not None and (cell := _cell(match["name"], match["value"])) is not None:
-            cells.append(cell)
-        if cells and not following.lstrip().startswith("|"):
-            yield index, _joined(cells)
-            cells = []
-
-
-def _joined(cells: list[ProgressLine]) -> ProgressLine:
-    values = {name: value for cell in cells for name, value in cell.values.items()}
-    step = next((cell.step for cell in cells if cell.step is not None), None)
-    return ProgressLine(values, None, step, None)

@@ -14,7 +14,8 @@ from itertools import compress, pairwise
 from typing import Final
 
 from runwatch_server.importing.bar_steps import steps_beside
-from runwatch_server.importing.progress_lines import ProgressLine, boxes, of_evaluation, read_line
+from runwatch_server.importing.boxed_tables import boxes
+from runwatch_server.importing.progress_lines import ProgressLine, of_evaluation, read_line
 from runwatch_server.importing.run_log import Entry, RawLog
 from runwatch_server.importing.series_names import EPOCH, is_a_loss, map_names, metric_of
 
