@@ -9,9 +9,9 @@ them the run is written to ./runwatch-spool.
 
 To see a rank named, break one on purpose: `--nan-loss RANK:STEP`, `--drift RANK:STEP`,
 `--slow RANK:STEP` (its loader, from there on), `--noise RANK:STEP` (its labels, likewise),
-`--hang RANK:STEP` (its loader, for an hour: StepOverdue names the rank after a minute); with
-`--fail RANK:STEP` under `torchrun --max-restarts 1` the job's second life is the run's second
-attempt.
+`--hang RANK:STEP` (its loader, for an hour: StepOverdue names the rank after a minute, or NoStep
+after five if the run had trained for less than half a minute); with `--fail RANK:STEP` under
+`torchrun --max-restarts 1` the job's second life is the run's second attempt.
 """
 
 import argparse

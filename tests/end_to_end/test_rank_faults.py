@@ -167,7 +167,8 @@ def test_the_rank_that_stands_still_is_named_with_its_line_while_the_others_wait
     tmp_path: Path, service: RealService, jobs: list[Job]
 ) -> None:
     environment = watched_by(service, number=1)
-    options = ("--steps", FOR_EVER, "--hang", "1:300")
+    # Slowed too, so that it trains for half a minute on any machine: a run's pace has to be known.
+    options = ("--steps", FOR_EVER, "--slow", "2:0", "--hang", "1:600")
     jobs.append(Job(tmp_path / "job", "ddp.py", *options, environment=environment, num_ranks=3))
 
     [alert] = until(lambda: firing(service, jobs[0].run_id, "StepOverdue"))
