@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 from tests.server.harness import Api, HandClock, Storage, serve
 
+from runwatch_server.db import Database, make_store
+from runwatch_server.schema import upgrade_schema
+
 
 @pytest.fixture
 def anyio_backend() -> str:
@@ -34,3 +37,12 @@ def storage(tmp_path: Path, engine: str, request: pytest.FixtureRequest) -> Stor
 async def api(storage: Storage, hand_clock: HandClock) -> AsyncIterator[Api]:
     async with serve(storage, clock=hand_clock) as api:
         yield api
+
+
+@pytest.fixture
+async def database(storage: Storage) -> AsyncIterator[Database]:
+    """A database with our tables, without a service."""
+    async with Database(make_store(storage.data_dir, storage.database_url)) as database:
+        await database.migrate(upgrade_schema)
+        database.start()
+        yield database

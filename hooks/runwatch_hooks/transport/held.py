@@ -20,7 +20,8 @@ _MAX_PROCESSES: Final = 1000
 def held_by_system(thread: int) -> Held | None:
     """Of a thread of this process, given its identifier, and of the processes that this one has
     started; None if none of them is held, or nothing is known."""
-    if _state(_PROC / "self" / "task" / str(_native_id(thread))) == _UNINTERRUPTIBLE:
+    own = _native_id(thread)
+    if own is not None and _state(_PROC / "self" / "task" / str(own)) == _UNINTERRUPTIBLE:
         return Held.ON_DISK
     states = {_state(process) for process in _descendants()}
     if _STOPPED & states:

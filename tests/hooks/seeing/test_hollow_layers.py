@@ -54,10 +54,9 @@ def test_a_clip_of_all_is_read_before_it_and_told(line: RecordingLine) -> None:
     assert math.isclose(line.rows[0].metrics["clip_coef"], 18**-0.5, rel_tol=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_a_nested_tensor_which_has_no_shape_is_named(line: RecordingLine) -> None:
-    rows = torch.nested.as_nested_tensor([torch.randn(2, 3), torch.randn(4, 3)])
-    model = nn.ParameterDict({"rows": nn.Parameter(rows), "bias": nn.Parameter(torch.zeros(3))})
+def expect_named(unreadable: nn.Parameter, line: RecordingLine) -> None:
+    """Beside a layer that is plain, and measured."""
+    model = nn.ParameterDict({"rows": unreadable, "bias": nn.Parameter(torch.zeros(3))})
     optimizer = torch.optim.SGD([model["bias"]], lr=0.1)
     watch = watched(model, optimizer, line=line)
     model["bias"].grad = torch.ones(3)
@@ -68,18 +67,14 @@ def test_a_nested_tensor_which_has_no_shape_is_named(line: RecordingLine) -> Non
     assert watch.num_faults == 0
     assert math.isclose(of_layer(line.rows[0], "grad_norm", "bias"), 3**0.5, rel_tol=1e-6)
     assert "unwatched" in line.kinds()
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor_which_has_no_shape_is_named(line: RecordingLine) -> None:
+    rows = torch.nested.as_nested_tensor([torch.randn(2, 3), torch.randn(4, 3)])
+    expect_named(nn.Parameter(rows), line)
 
 
 def test_a_parameter_of_a_type_that_torch_cannot_convert_is_named(line: RecordingLine) -> None:
     packed = torch.zeros(3, 3, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
-    model = nn.ParameterDict({"packed": nn.Parameter(packed), "bias": nn.Parameter(torch.zeros(3))})
-    optimizer = torch.optim.SGD([model["bias"]], lr=0.1)
-    watch = watched(model, optimizer, line=line)
-    model["bias"].grad = torch.ones(3)
-    optimizer.step()
-    watch.step(1.0)
-    watch.finish()
-
-    assert watch.num_faults == 0
-    assert math.isclose(of_layer(line.rows[0], "grad_norm", "bias"), 3**0.5, rel_tol=1e-6)
-    assert "unwatched" in line.kinds()
+    expect_named(nn.Parameter(packed), line)

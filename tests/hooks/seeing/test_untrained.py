@@ -33,6 +33,14 @@ def train(
         watch.step(loss=1.0)
 
 
+def loss_of_both(model: nn.ModuleDict) -> Callable[[], Tensor]:
+    def loss() -> Tensor:
+        found: Tensor = model["head"](model["body"](torch.ones(1, 2))).sum()
+        return found
+
+    return loss
+
+
 def told(line: RecordingLine) -> list[object]:
     return [event.detail["what"] for event in line.events if event.kind == "untrained"]
 
@@ -166,11 +174,7 @@ def test_layers_that_are_left_out_later_are_told_after_four_checks(line: Recordi
     model = parts()
     optimizer = SGD(model.parameters(), 1e-3)
     watch = watched(model, optimizer, line=line)
-
-    def loss() -> Tensor:
-        found: Tensor = model["head"](model["body"](torch.ones(1, 2))).sum()
-        return found
-
+    loss = loss_of_both(model)
     train(loss, watch, LOOKED_EVERY, model, optimizer)
     model["head"] = nn.Linear(2, 1)
     train(loss, watch, 4 * LOOKED_EVERY, model, optimizer)
@@ -198,11 +202,7 @@ def test_layers_that_another_optimizer_did_not_take_over_are_told(line: Recordin
     model = parts()
     optimizer = SGD(model.parameters(), 1e-3)
     watch = watched(model, optimizer, line=line)
-
-    def loss() -> Tensor:
-        found: Tensor = model["head"](model["body"](torch.ones(1, 2))).sum()
-        return found
-
+    loss = loss_of_both(model)
     train(loss, watch, LOOKED_EVERY, model, optimizer)
     model["head"] = nn.Linear(2, 1)
     optimizer = SGD(model["head"].parameters(), 1e-3)
@@ -218,11 +218,7 @@ def test_layers_of_an_optimizer_that_never_steps_are_told_late(line: RecordingLi
     forgotten = SGD(model["head"].parameters(), 1e-3)
     optimizer = SGD(model["body"].parameters(), 1e-3)
     watch = watched(model, forgotten, optimizer, line=line)
-
-    def loss() -> Tensor:
-        found: Tensor = model["head"](model["body"](torch.ones(1, 2))).sum()
-        return found
-
+    loss = loss_of_both(model)
     train(loss, watch, IDLE_AFTER + 3 * LOOKED_EVERY - 1, model, optimizer)
     assert line.metric("untrained_layers") == []
 
@@ -236,11 +232,7 @@ def test_an_optimizer_that_steps_rarely_holds_its_layers(line: RecordingLine) ->
     rare = SGD(model["head"].parameters(), 1e-3)
     optimizer = SGD(model["body"].parameters(), 1e-3)
     watch = watched(model, rare, optimizer, line=line)
-
-    def loss() -> Tensor:
-        found: Tensor = model["head"](model["body"](torch.ones(1, 2))).sum()
-        return found
-
+    loss = loss_of_both(model)
     train(loss, watch, 200, model, optimizer)
     train(loss, watch, 1, model, optimizer, rare)
     train(loss, watch, 400, model, optimizer)
@@ -287,11 +279,7 @@ def test_parameters_that_have_left_the_model_are_not_to_be_trained(line: Recordi
     model = parts()
     before = SGD(model.parameters(), 1e-3)
     watch = watched(model, before, line=line)
-
-    def loss() -> Tensor:
-        found: Tensor = model["head"](model["body"](torch.ones(1, 2))).sum()
-        return found
-
+    loss = loss_of_both(model)
     train(loss, watch, 2, model, before)
     model["body"] = nn.Linear(2, 2)  # as where a parametrization is removed
     train(loss, watch, UNHELD_AFTER + 1, model, SGD(model.parameters(), 1e-3))

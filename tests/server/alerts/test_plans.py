@@ -1,28 +1,17 @@
 """Lists of alerts are read in their order from an index, however many others there are."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
 
 import pytest
-from tests.server.harness import Storage
 from tests.server.plans import plan_of
 
 from runwatch.alerts import AlertState
 from runwatch_server.alerts.queries import list_alerts
 from runwatch_server.alerts.records import OPEN_STATES, AlertFilter
-from runwatch_server.db import Database, make_store
-from runwatch_server.schema import upgrade_schema
+from runwatch_server.db import Database
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def database(storage: Storage) -> AsyncIterator[Database]:
-    async with Database(make_store(storage.data_dir, storage.database_url)) as database:
-        await database.migrate(upgrade_schema)
-        database.start()
-        yield database
 
 
 @pytest.mark.parametrize(

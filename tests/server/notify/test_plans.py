@@ -1,31 +1,21 @@
 """What the loops ask each second is answered by an index, however many alerts people heard of."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
-from tests.server.harness import Storage
 from tests.server.plans import plan_of
 
 from runwatch.vocabulary import AlertId
-from runwatch_server.db import Database, make_store
+from runwatch_server.db import Database
 from runwatch_server.notify import notice_queries, queries, settling_queries
 from runwatch_server.per_run_tasks import PerRunTasks
-from runwatch_server.schema import upgrade_schema
 
 pytestmark = pytest.mark.anyio
 
 TASKS = PerRunTasks("a test")
 IDS = [AlertId("A"), AlertId("B")]
-
-
-@pytest.fixture
-async def database(storage: Storage) -> AsyncIterator[Database]:
-    async with Database(make_store(storage.data_dir, storage.database_url)) as database:
-        await database.migrate(upgrade_schema)
-        database.start()
-        yield database
 
 
 @pytest.mark.parametrize(
