@@ -154,3 +154,27 @@ def test_another_dtype_makes_another_layout() -> None:
 
     assert not table.is_current()
     assert table.rebuilt().layout.layers[0].dtype == "bfloat16"
+
+
+class Travelling(nn.Parameter):
+    """Its memory may be elsewhere, as far as it says. No other device is needed for that."""
+
+    place: torch.device | None = None
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return self.place or super().device
+
+
+def test_weights_that_are_elsewhere_for_a_while_make_no_other_layout() -> None:
+    model = nn.Linear(2, 2)
+    model.weight = weight = Travelling(torch.ones(2, 2))
+    table = LayerTable({"": model}, [], STATS)
+    weight.place = torch.device("meta")
+    moved_without_gradient = table.is_current()
+    weight.place = None
+    torch.autograd.backward(model(torch.ones(1, 2)).sum())
+    weight.place = torch.device("meta")
+
+    assert not moved_without_gradient
+    assert table.is_current()  # its gradient has stayed
