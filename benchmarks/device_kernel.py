@@ -32,6 +32,8 @@ BLOCK: Final = (
 )  # fmt: skip
 AHEAD_CYCLES: Final = 10_000_000
 """Of the device, some 5 ms: in which the host queues the slowest of the works."""
+NEUTRAL_BYTES: Final = 2**28
+"""Several times what caches hold."""
 WANTED_SHARE: Final = 0.8
 """Of the speed of a copy."""
 
@@ -84,13 +86,17 @@ def no_waiting() -> Generator[None]:
 def milliseconds(works: Sequence[Callable[[], object]], num_rounds: int) -> list[float]:
     """The median of each, by turns; the first rounds, which compile and fill caches, left out. The
     device sleeps before each, so that all of it is queued by then: the host's time is another
-    matter."""
+    matter. Then it reads other memory, because what follows a copy would pay for the end of it,
+    which the cache has yet to write."""
     times: list[list[tuple[Any, Any]]] = [[] for _ in works]
+    neutral = torch.ones(NEUTRAL_BYTES // 4, device="cuda")
+    total = torch.empty((), device="cuda")
     with no_waiting():
         for _ in range(num_rounds + 5):
             for work, mine in zip(works, times, strict=True):
                 begin, end = (cast(Any, torch.cuda.Event)(enable_timing=True) for _ in range(2))
                 cast(Any, torch.cuda)._sleep(AHEAD_CYCLES)
+                torch.sum(neutral, dim=0, out=total)
                 begin.record()
                 work()
                 end.record()

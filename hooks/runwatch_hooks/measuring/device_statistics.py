@@ -27,12 +27,10 @@ from runwatch_hooks.measuring.recent import Recent, bytes_of
 from runwatch_hooks.measuring.sampled_updates import ALL_UP_TO, SampledUpdates
 from runwatch_hooks.measuring.statistics import NormTurns, deal
 from runwatch_hooks.measuring.stats import (
-    GRAD_NORM,
     NONFINITE,
     PARAM_NORM,
     STATS,
     UPDATE_RATIO,
-    ZERO_FRAC,
 )
 
 _ROOM_BYTES: Final = 8 * 2**20
@@ -131,21 +129,13 @@ class DeviceStatistics:
         self._marked.clear()
         self._has_read = False
         stats, self._stats = self._stats, self._absent.clone()
-        squares = stats[UPDATE_RATIO]
-        ratios = squares.sqrt()
-        known = squares >= 0.0  # false where not recorded
-        if not self._are_parts:
-            ratios /= self._norms
-            known = torch.logical_and(known, self._norms)  # a norm of 0 gives no ratio
-            known = known > self._are_missed(stats)
-        torch.where(known, ratios, self._absent[UPDATE_RATIO], out=squares)
+        if self._are_parts:
+            squares = stats[UPDATE_RATIO]
+            # Compared, because torch's root may change the bits of 'not recorded'.
+            torch.where(squares >= 0.0, squares.sqrt(), self._absent[UPDATE_RATIO], out=squares)
+        else:
+            self._reader.finish_ratios(stats, self._norms, self._sparse_above)
         return stats
-
-    def _are_missed(self, stats: Tensor) -> Tensor:
-        """(T,) whether a step changed only a few rows, as of an embedding, and the sample contains
-        none of them. A tensor whose gradient is all zeros really has not moved."""
-        is_sparse = torch.logical_and(stats[ZERO_FRAC] > self._sparse_above, stats[GRAD_NORM])
-        return torch.logical_and(is_sparse, stats[UPDATE_RATIO] == 0.0)
 
     def _follow(self) -> None:
         self._course.follow(

@@ -35,11 +35,12 @@ def compiled(target: Any, dtype: torch.dtype, *, is_aligned: bool) -> Any:
         "DTYPE": KERNELS.ELEMENT_TYPES[dtype],
         "IS_ALIGNED": is_aligned,
         "STRETCH": STRETCH,
-        "BLOCK": BLOCK,
+        "BLOCK": BLOCK if dtype.itemsize <= 4 else BLOCK // 2,
+        "STAGES": 3,
     }
     signature = TABLES | {"partials": "*fp64"} | dict.fromkeys(constants, "constexpr")
     source = COMPILER.ASTSource(KERNELS.read_stretches, signature, constants)
-    return TRITON.compile(source, target=target, options={"num_warps": 8})
+    return TRITON.compile(source, target=target, options={"num_warps": 4})
 
 
 def joined(target: Any) -> Any:
@@ -48,6 +49,14 @@ def joined(target: Any) -> Any:
     return TRITON.compile(
         COMPILER.ASTSource(KERNELS.join_stretches, signature, {"BLOCK": 1024}), target=target
     )
+
+
+def finished(target: Any) -> Any:
+    signature = {"stats": "*fp32", "norms": "*fp32", "sparse_above": "*fp32", "num": "i32"}
+    source = COMPILER.ASTSource(
+        KERNELS.finish_ratios, signature | {"BLOCK": "constexpr"}, {"BLOCK": 256}
+    )
+    return TRITON.compile(source, target=target)
 
 
 def sampled(target: Any, kernel: Any, others: dict[str, str], dtype: torch.dtype) -> Any:
@@ -74,13 +83,16 @@ def fallen_back() -> dict[str, object]:
 
 def main(results: Path) -> None:
     assembler: dict[str, list[str]] = {}
+    shared_bytes: dict[str, int] = {}
     for kind, target in TARGETS.items():
-        assembler[kind] = [
-            compiled(target, dtype, is_aligned=is_aligned).asm[kind]
+        readings = [
+            compiled(target, dtype, is_aligned=is_aligned)
             for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64)
             for is_aligned in (True, False)
         ]
-        assembler[kind].append(joined(target).asm[kind])
+        shared_bytes[kind] = max(one.metadata.shared for one in readings)
+        assembler[kind] = [one.asm[kind] for one in readings]
+        assembler[kind] += [joined(target).asm[kind], finished(target).asm[kind]]
         assembler[kind] += [
             sampled(target, kernel, others, dtype).asm[kind]
             for dtype in KERNELS.SAMPLED_TYPES
@@ -89,7 +101,8 @@ def main(results: Path) -> None:
                 (KERNELS.compare_samples, {"shares": "*fp32", "squares": "*fp32"}),
             )
         ]
-    results.write_text(json.dumps({"assembler": assembler, "fallen_back": fallen_back()}))
+    found = {"assembler": assembler, "shared": shared_bytes, "fallen_back": fallen_back()}
+    results.write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

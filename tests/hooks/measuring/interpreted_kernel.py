@@ -11,11 +11,13 @@ import torch
 from tests.hooks.measuring.kernel_cases import BLOCK, CASES, STRETCH, drawn
 from torch import Tensor
 
+from runwatch_hooks.measuring.absent import absent
 from runwatch_hooks.measuring.device_reading import grouped
 from runwatch_hooks.measuring.device_reading.foreach import ForeachReader
 from runwatch_hooks.measuring.device_reading.grouped import GroupedReader
 from runwatch_hooks.measuring.device_statistics import DeviceStatistics
 from runwatch_hooks.measuring.sampled_updates import sample
+from runwatch_hooks.measuring.stats import GRAD_NORM, STATS, UPDATE_RATIO, ZERO_FRAC
 
 CPU = torch.device("cpu")
 
@@ -93,6 +95,23 @@ def samples() -> dict[str, Tensor]:
     return found
 
 
+def ratios() -> dict[str, Tensor]:
+    """What our kernel makes of all that decides about a ratio, in every combination, beside what
+    torch's operations do. There are more tensors than one program finishes."""
+    sizes = [0.0, 1e-30, 2.0, torch.inf, torch.nan]
+    squares, norms, grad_norms, zero_shares, limits = torch.cartesian_prod(
+        *map(torch.tensor, (sizes, sizes, sizes, [0.0, 0.7, torch.nan], [0.5, torch.inf]))
+    ).T
+    found: dict[str, Tensor] = {}
+    for name, reader in (("ours", GroupedReader(CPU)), ("torch's", ForeachReader())):
+        stats = absent(len(STATS), len(squares), device=CPU)
+        stats[UPDATE_RATIO, :-1] = squares[:-1]
+        stats[GRAD_NORM], stats[ZERO_FRAC] = grad_norms, zero_shares
+        reader.finish_ratios(stats, norms.contiguous(), limits.contiguous())
+        found[name] = stats
+    return found
+
+
 def main(results: Path) -> None:
     assert sizes_in_force() == (STRETCH, BLOCK)
     found = {name: GroupedReader(CPU).read(make()).clone() for name, make in CASES.items()}
@@ -103,6 +122,7 @@ def main(results: Path) -> None:
             "again": read_again(),
             "by_turns": read_by_turns(),
             "samples": samples(),
+            "ratios": ratios(),
             "stats": statistics_of([*drawn(10), torch.empty(0), transposed]),
         },
         results,

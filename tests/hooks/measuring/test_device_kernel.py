@@ -31,7 +31,14 @@ from runwatch_hooks.measuring.device_reading import (
 )
 from runwatch_hooks.measuring.device_reading.foreach import ForeachReader
 from runwatch_hooks.measuring.device_reading.reader import DeviceSamples
-from runwatch_hooks.measuring.stats import GRAD_ABSMAX, GRAD_NORM, NONFINITE, ZERO_FRAC
+from runwatch_hooks.measuring.stats import (
+    GRAD_ABSMAX,
+    GRAD_NORM,
+    NONFINITE,
+    STATS,
+    UPDATE_RATIO,
+    ZERO_FRAC,
+)
 from runwatch_hooks.measuring.torch_samples import TorchSamples
 
 ROOT = Path(__file__).parents[3]
@@ -131,6 +138,19 @@ def test_samples_are_followed_as_by_torch(interpreted: Any) -> None:
 
 
 @needs_triton
+def test_ratios_are_finished_as_by_torch(interpreted: Any) -> None:
+    ours, theirs = (interpreted["ratios"][who] for who in ("ours", "torch's"))
+
+    # By bits, because 'not recorded' is one NaN of many. Other NaN may differ.
+    is_nan = torch.logical_and(ours.isnan(), ~torch.from_numpy(is_absent(ours.numpy())))
+    assert torch.equal(ours[~is_nan].view(torch.int32), theirs[~is_nan].view(torch.int32))
+    assert theirs[is_nan].isnan().all()
+    assert not is_absent(theirs[is_nan].numpy()).any()
+    known = ~torch.from_numpy(is_absent(ours[UPDATE_RATIO].numpy()))
+    assert 0 < known.sum() < len(known)
+
+
+@needs_triton
 def test_what_it_finds_becomes_the_layers_stats(interpreted: Any) -> None:
     stats: Tensor = interpreted["stats"]
     small = exactly(drawn(10)[0])
@@ -149,12 +169,12 @@ def test_it_compiles_for_cards_of_both_makers_with_wide_loads_where_memory_is_al
 ) -> None:
     ptx, amdgcn = compiled["assembler"]["ptx"], compiled["assembler"]["amdgcn"]
 
-    # By type (float64 is as wide in pairs), aligned and not; the last one joins.
-    assert ["ld.global.v4" in text for text in ptx[:9]] == [*[True, False] * 3, *[False] * 3]
-    assert ["ld.global.v2.b64" in text for text in ptx[6:8]] == [True, False]
+    # By type, aligned and not; only copies of 16 bytes, past the first cache, have this name.
+    assert ["cp.async.cg.shared.global" in text for text in ptx[:8]] == [True, False] * 4
     assert "global_load_dwordx4" in amdgcn[0]
     assert not any(".ftz" in text for text in ptx)  # denormals would be lost
     assert not any("atom.global" in text for text in ptx)
+    assert max(compiled["shared"].values()) <= 48 * 1024  # of some cards no program has more
 
 
 @needs_triton
@@ -191,6 +211,9 @@ class Breaking:
             raise RuntimeError("CUDA error: invalid device function")
         return torch.zeros(4, 2)
 
+    def finish_ratios(self, stats: Tensor, norms: Tensor, sparse_above: Tensor) -> None:
+        raise RuntimeError("CUDA error: invalid device function")
+
     def open_samples(self, tensors: Sequence[Tensor], samples: Sequence[Tensor]) -> DeviceSamples:
         return BreakingSamples(tensors, samples)
 
@@ -213,6 +236,16 @@ def test_a_kernel_that_fails_later_is_not_asked_again() -> None:
     assert torch.equal(second, ForeachReader().read(gradients))
     assert torch.equal(second, third)
     assert (kernel.num_readings, faults.count) == (2, 1)
+
+
+def test_ratios_are_finished_if_the_kernel_cannot() -> None:
+    faults = Faults()
+    reader = GradientsOnDevice(torch.device("cpu"), faults, lambda device: Breaking())
+    stats = torch.ones(len(STATS), 2)
+    reader.finish_ratios(stats, torch.tensor([2.0, 4.0]), torch.full((2,), 0.5))
+
+    assert stats[UPDATE_RATIO].tolist() == [0.5, 0.25]
+    assert faults.count == 1
 
 
 def test_of_a_step_that_could_not_be_compared_no_update_is_told_and_of_the_next_it_is() -> None:

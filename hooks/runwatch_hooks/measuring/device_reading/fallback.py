@@ -50,6 +50,14 @@ class GradientsOnDevice:
                 return fast.read(flats)
         return self._always.read(flats)
 
+    def finish_ratios(self, stats: Tensor, norms: Tensor, sparse_above: Tensor) -> None:
+        """Like `DeviceReader.finish_ratios`."""
+        with self._faults.guard("kernel", self._give_up):
+            if (fast := self._working()) is not None:
+                fast.finish_ratios(stats, norms, sparse_above)
+                return
+        self._always.finish_ratios(stats, norms, sparse_above)
+
     def open_samples(self, tensors: Sequence[Tensor], samples: Sequence[Tensor]) -> DeviceSamples:
         """Like `DeviceReader.open_samples`."""
         with self._faults.guard("kernel", self._give_up):

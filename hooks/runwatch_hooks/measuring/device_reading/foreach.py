@@ -11,8 +11,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from runwatch_hooks.measuring.absent import absent
 from runwatch_hooks.measuring.device_reading.reader import DeviceSamples
 from runwatch_hooks.measuring.sampled_updates import joined, sample
+from runwatch_hooks.measuring.stats import GRAD_NORM, UPDATE_RATIO, ZERO_FRAC
 from runwatch_hooks.measuring.torch_samples import TorchSamples
 
 _TORCH: Final[Any] = torch  # its foreach operations have no public names
@@ -25,6 +27,14 @@ class ForeachReader:
         greatest = norms_of(flats, torch.inf)
         is_bad = (~greatest.isfinite()).float()
         return torch.stack([norms_of(flats, 2.0), greatest, is_bad, _zero_shares(flats)])
+
+    def finish_ratios(self, stats: Tensor, norms: Tensor, sparse_above: Tensor) -> None:
+        squares = stats[UPDATE_RATIO]
+        is_sparse = torch.logical_and(stats[ZERO_FRAC] > sparse_above, stats[GRAD_NORM])
+        is_missed = torch.logical_and(is_sparse, squares == 0.0)
+        known = torch.logical_and(squares >= 0.0, norms)  # false where not recorded
+        ratios = squares.sqrt() / norms
+        torch.where(known > is_missed, ratios, absent(device=stats.device), out=squares)
 
     def open_samples(self, tensors: Sequence[Tensor], samples: Sequence[Tensor]) -> DeviceSamples:
         return TorchSamples(tensors, samples)

@@ -31,11 +31,15 @@ _KERNELS: Final[Any] = kernels
 
 STRETCH: Final = 65_536
 """Elements per program. Gives every multiprocessor a program from some million elements on. This
-and the next two are the fastest of those tried on an H100 (docs/figures.md)."""
+and the next three are the fastest of those tried on an H200 (docs/figures.md)."""
 _BLOCK: Final = 4096
-"""Elements in flight per program: sixteen for each thread, or two loads of bfloat16."""
-_WARPS: Final = 8
+"""Elements per block, which are loaded at once; half as many of float64."""
+_STAGES: Final = 3
+"""Blocks in flight per program: one is added up, and two are on their way to shared memory, of
+which they take 32 KiB."""
+_WARPS: Final = 4
 _JOINED_AT_ONCE: Final = 1024
+_FINISHED_AT_ONCE: Final = 256
 
 _ALIGNMENT: Final = 16
 """Bytes that a thread can load at once, from an address that is a multiple of it."""
@@ -77,6 +81,17 @@ class GroupedReader:
         # Triton launches on the current device.
         with torch.cuda.device_of(flats[0]):  # type: ignore[no-untyped-call]
             return plan.read(addresses)
+
+    def finish_ratios(self, stats: Tensor, norms: Tensor, sparse_above: Tensor) -> None:
+        num = norms.numel()
+        with torch.cuda.device_of(norms):  # type: ignore[no-untyped-call]
+            _launch(
+                _KERNELS.finish_ratios,
+                -(-num // _FINISHED_AT_ONCE),
+                (stats, norms, sparse_above),
+                num,
+                BLOCK=_FINISHED_AT_ONCE,
+            )
 
     def open_samples(self, tensors: Sequence[Tensor], samples: Sequence[Tensor]) -> DeviceSamples:
         if all(one.dtype in _KERNELS.SAMPLED_TYPES for one in samples):
@@ -151,7 +166,8 @@ class _Group:
             DTYPE=_KERNELS.ELEMENT_TYPES[self._dtype],
             IS_ALIGNED=self._is_aligned,
             STRETCH=STRETCH,
-            BLOCK=_BLOCK,
+            BLOCK=_BLOCK if self._dtype.itemsize <= 4 else _BLOCK // 2,
+            STAGES=_STAGES,
             num_warps=_WARPS,
         )
         _launch(
@@ -162,8 +178,10 @@ class _Group:
         )
 
 
-def _launch(kernel: Any, num_programs: int, tensors: Sequence[Tensor], **constants: object) -> None:
-    kernel[(num_programs,)](*tensors, **constants)
+def _launch(
+    kernel: Any, num_programs: int, tensors: Sequence[Tensor], *numbers: int, **constants: object
+) -> None:
+    kernel[(num_programs,)](*tensors, *numbers, **constants)
 
 
 def _table(numbers: NDArray[Any], dtype: type[np.integer[Any]], device: torch.device) -> Tensor:

@@ -21,6 +21,7 @@ import triton
 import triton.language as tl
 
 from runwatch.nonfinite import ABSENT_32
+from runwatch_hooks.measuring.stats import GRAD_NORM, UPDATE_RATIO, ZERO_FRAC
 
 ELEMENT_TYPES = {
     torch.float32: tl.float32,
@@ -36,6 +37,9 @@ SAMPLED_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 _INFINITY = tl.constexpr(0x7F800000)
 _NAN = tl.constexpr(0x7FC00000)
 _ABSENT = tl.constexpr(int(ABSENT_32.view(np.int32)))
+_GRAD_NORM = tl.constexpr(GRAD_NORM)
+_ZERO_FRAC = tl.constexpr(ZERO_FRAC)
+_UPDATE_RATIO = tl.constexpr(UPDATE_RATIO)
 _BIG = tl.constexpr((127 + 48) << 23)
 _SMALL = tl.constexpr((127 - 48) << 23)
 # If the greatest element of a stretch is between these, its squares are summed directly: the loss
@@ -100,8 +104,10 @@ def read_stretches(
     IS_ALIGNED: tl.constexpr,
     STRETCH: tl.constexpr,
     BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
-    """Program p reads STRETCH elements of the tensor owners[p], from starts[p] on.
+    """Program p reads STRETCH elements of the tensor owners[p], from starts[p] on. While it adds up
+    a block, the next ones are being loaded: STAGES blocks are in flight.
 
     (P, 4) float64 `partials`: sum of squares and greatest magnitude of the finite elements, number
     of the others, number of zeros.
@@ -118,7 +124,7 @@ def read_stretches(
     # Whole blocks are loaded without a mask. With a mask whose length is not known to be a multiple
     # of anything, each lane would load its elements one by one.
     whole = length - length % BLOCK
-    for at in range(0, whole, BLOCK):
+    for at in tl.range(0, whole, BLOCK, num_stages=STAGES):
         where_B = first + (at + lanes_B)
         if IS_ALIGNED:
             where_B = tl.multiple_of(where_B, 16)
@@ -216,3 +222,21 @@ def compare_samples(table, kept, shares, squares, DTYPE: tl.constexpr, BLOCK: tl
         moved_B = x_B - tl.load(before + here_B, mask=is_there_B, other=0.0)
         square_B += moved_B * moved_B
     tl.store(squares + place, tl.sum(square_B) * tl.load(shares + place))
+
+
+@triton.jit
+def finish_ratios(stats, norms, sparse_above, num, BLOCK: tl.constexpr):
+    """Program p finishes a block of the num tensors, as `DeviceReader.finish_ratios` says."""
+    here_B = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    is_there_B = here_B < num
+    norm_B = tl.load(norms + here_B, mask=is_there_B, other=0.0)
+    grad_norm_B = tl.load(stats + _GRAD_NORM * num + here_B, mask=is_there_B, other=0.0)
+    zeros_B = tl.load(stats + _ZERO_FRAC * num + here_B, mask=is_there_B, other=0.0)
+    limit_B = tl.load(sparse_above + here_B, mask=is_there_B, other=0.0)
+    out_B = stats + _UPDATE_RATIO * num + here_B
+    square_B = tl.load(out_B, mask=is_there_B, other=0.0)
+    is_missed_B = (square_B == 0.0) & (grad_norm_B != 0.0) & (zeros_B > limit_B)
+    is_known_B = (square_B >= 0.0) & (norm_B != 0.0) & (is_missed_B == 0)
+    ratio_B = tl.div_rn(tl.sqrt_rn(square_B), norm_B).to(tl.int32, bitcast=True)
+    ratio_B = tl.where(is_known_B, ratio_B, _ABSENT)
+    tl.store(out_B, ratio_B.to(tl.float32, bitcast=True), mask=is_there_B)

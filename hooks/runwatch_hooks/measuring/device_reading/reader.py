@@ -34,6 +34,17 @@ class DeviceReader(Protocol):
         """
         ...
 
+    def finish_ratios(self, stats: Tensor, norms: Tensor, sparse_above: Tensor) -> None:
+        """Turn the squared norms of updates in (S, T) `stats` into ratios to the (T,) norms of the
+        weights, in place.
+
+        'Not recorded' remain those that are, and become those of weights whose norm is 0 and those
+        that the sample has missed: a step changed only a few rows, as of an embedding, and the
+        sample contains none of them. So it is if nothing in the sample moved although the gradient
+        is not all zeros and its share of zeros is above (T,) `sparse_above`.
+        """
+        ...
+
     def open_samples(self, tensors: Sequence[Tensor], samples: Sequence[Tensor]) -> DeviceSamples:
         """Samples of tensors to follow; `samples` are one-dimensional views of them."""
         ...
