@@ -37,15 +37,17 @@ class Lot:
 
 
 class Departures:
-    """Rings of pinned memory, one for each device, allocated when first needed."""
+    """Rings of pinned memory, one for each device and kind of numbers, allocated when first needed.
+    With one for all kinds, a step would take several of its places."""
 
     def __init__(self) -> None:
-        self._rings: dict[torch.device, Readback] = {}
+        self._rings: dict[tuple[torch.device, str], Readback] = {}
         self.num_lost = 0
         """Lots that were dropped because their ring was full."""
 
-    def send(self, rows: list[int], values: list[Tensor]) -> list[Lot]:
-        """Start copying: one lot for each device, or none if its ring is full."""
+    def send(self, kind: str, rows: list[int], values: list[Tensor]) -> list[Lot]:
+        """Start copying a step's numbers of one kind: one lot for each device, or none if its ring
+        is full."""
         by_device: dict[torch.device, list[tuple[int, Tensor]]] = {}
         for row, value in zip(rows, values, strict=True):
             by_device.setdefault(value.device, []).append((row, value))
@@ -57,15 +59,15 @@ class Departures:
                 lots.append(Lot(ours, together, None))
                 continue
             bits = together.view(torch.float32).reshape(-1)
-            ticket = self._ring(device, bits.numel()).send(bits)
+            ticket = self._ring(device, kind, bits.numel()).send(bits)
             if ticket is None:
                 self.num_lost += 1
             else:
                 lots.append(Lot(ours, together, ticket))
         return lots
 
-    def _ring(self, device: torch.device, num_values: int) -> Readback:
-        ring = self._rings.get(device)
+    def _ring(self, device: torch.device, kind: str, num_values: int) -> Readback:
+        ring = self._rings.get((device, kind))
         if ring is None or ring.num_values < num_values:
-            ring = self._rings[device] = Readback(num_values, device, _DEPTH)
+            ring = self._rings[device, kind] = Readback(num_values, device, _DEPTH)
         return ring

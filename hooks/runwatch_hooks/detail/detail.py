@@ -21,6 +21,8 @@ from runwatch_hooks.rows.row import Row
 
 _ROW_BYTES: Final = 2**19
 """Limit on the histograms of one row: half of the limit of a frame's header."""
+_SUMS: Final = "sums"
+"""Of activations, beside the kinds of histograms."""
 
 Counted = tuple[HistogramKind, tuple[str, ...], list[Lot]]
 
@@ -146,13 +148,13 @@ class Detail:
                 (
                     kind,
                     tuple(found),
-                    self._departures.send(list(range(len(found))), [*found.values()]),
+                    self._departures.send(kind, list(range(len(found))), [*found.values()]),
                 )
                 for kind, found in self._counts.items()
                 if found
             ),
             modules=modules,
-            sums=self._departures.send([*self._sums], [*self._sums.values()]),
+            sums=self._departures.send(_SUMS, [*self._sums], [*self._sums.values()]),
         )
         self.num_lost += self._departures.num_lost > num_lost_before
         self._clear()

@@ -16,7 +16,7 @@ from runwatch.commands import Command, CommandState, Detail
 from runwatch.histograms import ABOVE, FIRST_EXPONENT, NONFINITE, ZEROS, HistogramKind, Histograms
 from runwatch.nonfinite import is_absent
 from runwatch.vocabulary import CommandId
-from runwatch_hooks.detail import Schedule, detail
+from runwatch_hooks.detail import Schedule, bits, detail
 from runwatch_hooks.detail.bits import Departures, Lot
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.measuring.readback import Readback
@@ -233,10 +233,38 @@ def test_numbers_of_64_bits_come_off_a_device_as_they_are(dtype: torch.dtype) ->
     assert np.array_equal(lot.values(), values.numpy())
 
 
+class Distant(Tensor):
+    """Says that it lies on a card, of which the test needs none."""
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return torch.device("cuda")
+
+
+def test_of_four_steps_all_kinds_may_be_on_their_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    def open_ring(num_values: int, device: torch.device, depth: int) -> Readback:
+        return Readback(num_values, torch.device("cpu"), depth)
+
+    monkeypatch.setattr(bits, "Readback", open_ring)
+    departures = Departures()
+    kinds = [*HistogramKind, "sums"]
+    sent: list[Lot] = []
+    for step in range(4):
+        values = torch.full((2,), step).as_subclass(Distant)
+        sent += [lot for kind in kinds for lot in departures.send(kind, [0], [values])]
+    num_lost = departures.num_lost
+    departures.send(kinds[0], [0], [torch.zeros(2).double().as_subclass(Distant)])
+
+    assert [lot.values().tolist() for lot in sent] == [
+        [[step] * 2] for step in range(4) for _ in kinds
+    ]
+    assert (num_lost, departures.num_lost) == (0, 1)
+
+
 class Full(Departures):
     """Where nothing finds room any more."""
 
-    def send(self, rows: list[int], values: list[Tensor]) -> list[Lot]:
+    def send(self, kind: str, rows: list[int], values: list[Tensor]) -> list[Lot]:
         self.num_lost += 1
         return []
 
