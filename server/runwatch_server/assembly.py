@@ -24,6 +24,7 @@ from runwatch_server.event_streams import EventStreams
 from runwatch_server.fleet.pulse import Pulses
 from runwatch_server.foundation import Foundation
 from runwatch_server.maintenance import Maintenance
+from runwatch_server.monitoring.restoring import restore
 from runwatch_server.monitoring.service_metrics import ServiceMetrics
 from runwatch_server.notify.assembly import Notifying, start_notifying
 from runwatch_server.notify.collector import NotifyCollector
@@ -88,6 +89,7 @@ async def _start(
     )
     services = _build(foundation, alerting, notifying)
     await services.runs.listen()
+    await restore(metrics.runs, services.database, foundation.layouts, now=clock.wall())
     stack.push_async_callback(services.keys.save_uses)
     stack.push_async_callback(services.demo_run.stop)
     metrics.registry.register(NotifyCollector(notifying))

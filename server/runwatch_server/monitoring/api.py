@@ -116,6 +116,8 @@ async def _fleet(services: Services, run_ids: Collection[RunId]) -> Fleet:
         found = await find_runs(connection, run_ids)
         return Fleet(
             num_by_state=await count_by_state(connection),
-            facts={run.id: RunFacts(run.name, run.project, run.state) for run in found},
+            facts={
+                run.id: RunFacts(run.name, run.project, run.state, run.last_step) for run in found
+            },
             alerts=await count_by_run(connection, run_ids),
         )

@@ -24,6 +24,8 @@ WORST_LAYERS: Final = 5
 """Layers shown of each run: those with the largest gradient norm."""
 ENDED_FOR_S: Final = 3600.0
 """A run that ended is shown for this long after it was last heard of."""
+_ELSEWHERE_AFTER_S: Final = 60.0
+"""Figures that lag behind the database are shown for this long: another replica has newer ones."""
 _MAX_LABEL: Final = 128
 """Most characters of a name that people chose."""
 _METRICS: Final = {
@@ -48,6 +50,7 @@ class RunFacts:
     name: str
     project: str
     state: RunState
+    last_step: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,8 @@ class _Newest:
 
     heard_at: float = 0.0
     last_step: int = 0
+    live_attempt: int = 0
+    """The attempt that sent them live; 0: all of them were sent afterwards."""
     values: dict[str, float] = field(default_factory=dict[str, float])
     layers: tuple[str, ...] = ()
     norms: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
@@ -87,11 +92,17 @@ class RunFigures(Collector):
         """The runs shown, in the order in which they were last heard of, oldest first."""
         return tuple(self._newest)
 
-    def note(self, run_id: RunId, frame: Frame, layout: Layout | None, *, at: float) -> None:
-        """Notes a frame; only those of rank 0 count."""
-        if frame.rank != 0 or frame.num_steps == 0:
+    def note(
+        self, run_id: RunId, frame: Frame, layout: Layout | None, *, at: float, late: bool
+    ) -> None:
+        """Notes a frame; only those of rank 0 count, and none of an attempt before the live one."""
+        newest = self._newest.get(run_id) or _Newest()
+        is_of_the_past = late and newest.live_attempt not in (0, frame.attempt)
+        if frame.rank != 0 or frame.num_steps == 0 or is_of_the_past:
             return
-        newest = self._newest.pop(run_id, None) or _Newest()
+        if not late:
+            newest.live_attempt = frame.attempt
+        self._newest.pop(run_id, None)
         self._newest[run_id] = newest  # moved to the end: the first one is dropped first
         if len(self._newest) > MAX_RUNS:
             del self._newest[next(iter(self._newest))]
@@ -110,11 +121,12 @@ class RunFigures(Collector):
         self._newest.pop(run_id, None)
 
     def refresh(self, fleet: Fleet, *, now: float) -> None:
-        """Takes the database's facts; drops runs that it no longer has and runs long ended."""
+        """Takes the database's facts; drops runs that it no longer has, runs long ended, and those
+        that send to another replica now."""
         self._fleet = fleet
         for run_id, newest in tuple(self._newest.items()):
             facts = fleet.facts.get(run_id)
-            if facts is None or (facts.state.is_ended and now - newest.heard_at > ENDED_FOR_S):
+            if facts is None or _is_over(newest, facts, silent_s=now - newest.heard_at):
                 del self._newest[run_id]
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
@@ -183,6 +195,13 @@ class RunFigures(Collector):
             if labels[0] in self._newest:
                 alerts.add_metric(labels, count)
         yield from (info, states, alerts)
+
+
+def _is_over(newest: _Newest, facts: RunFacts, *, silent_s: float) -> bool:
+    is_behind = facts.last_step is not None and facts.last_step > newest.last_step
+    return (facts.state.is_ended and silent_s > ENDED_FOR_S) or (
+        is_behind and silent_s > _ELSEWHERE_AFTER_S
+    )
 
 
 def _newest_norms(frame: Frame, layout: Layout) -> NDArray[np.float32]:

@@ -130,13 +130,20 @@ class ServiceMetrics:
         self._requests.labels(route, f"{status // 100}xx").observe(seconds)
 
     def observe_frame(
-        self, run_id: RunId, frame: Frame, layout: Layout | None, *, num_bytes: int, at: float
+        self,
+        run_id: RunId,
+        frame: Frame,
+        layout: Layout | None,
+        *,
+        num_bytes: int,
+        at: float,
+        late: bool,
     ) -> None:
         self._frames.inc()
         self._values.inc(frame.stats.size + frame.metrics.size)
         self._bytes.inc(num_bytes)
         self._last_frame.set(at)
-        self.runs.note(run_id, frame, layout, at=at)
+        self.runs.note(run_id, frame, layout, at=at, late=late)
 
     def observe_duplicate(self) -> None:
         self._duplicates.inc()

@@ -50,7 +50,14 @@ class IngestObserver(Protocol):
     """Is notified of what was ingested."""
 
     def observe_frame(
-        self, run_id: RunId, frame: Frame, layout: Layout | None, *, num_bytes: int, at: float
+        self,
+        run_id: RunId,
+        frame: Frame,
+        layout: Layout | None,
+        *,
+        num_bytes: int,
+        at: float,
+        late: bool,
     ) -> None: ...
     def observe_duplicate(self) -> None: ...
     def observe_refused_metrics(self, number: int) -> None: ...
@@ -160,6 +167,7 @@ class Ingest:
             received.layout,
             num_bytes=len(received.body),
             at=self._clock.wall(),
+            late=received.late,
         )
         if not received.late:
             self._liveness.note_frame(

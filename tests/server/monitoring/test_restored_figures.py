@@ -1,0 +1,67 @@
+"""What `/metrics` says of a run after a restart, beside a replica, and beside an older attempt."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.server.harness import LAYOUT, Api, frame, new_id, serve
+
+from runwatch.vocabulary import RunState
+from runwatch_server.monitoring.run_figures import Fleet, RunFacts
+from runwatch_server.monitoring.service_metrics import ServiceMetrics
+
+pytestmark = pytest.mark.anyio
+
+
+async def of_runs(api: Api) -> dict[str, float]:
+    """The series of runs without their labels, of a service that has one run."""
+    reply = await api.http.get("/metrics", headers={"Authorization": f"Bearer {api.admin_key}"})
+    return {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(reply.text)
+        for sample in family.samples
+        if sample.name.startswith("runwatch_run_")
+    }
+
+
+async def test_a_run_that_is_silent_is_shown_after_a_restart_as_before(tmp_path: Path) -> None:
+    async with serve(tmp_path) as api:
+        run_id = await api.new_run()
+        await api.put_layout(run_id, LAYOUT)
+        await api.post(run_id, frame(1, [2.0, 1.5], stats=np.array([[1, 2], [3, 4]], np.float32)))
+        await api.post(run_id, frame(2, [0.7], metric="val_loss", first_step=2))
+        before = await of_runs(api)
+
+    async with serve(tmp_path, admin_key=api.admin_key) as api:
+        after = await of_runs(api)
+
+    assert after.pop("runwatch_run_last_frame_timestamp_seconds") == pytest.approx(
+        before.pop("runwatch_run_last_frame_timestamp_seconds"), abs=1.0
+    )
+    assert after["runwatch_run_loss"] == 1.5
+    assert after == before
+
+
+async def test_what_an_earlier_attempt_left_does_not_replace_the_newest_values(api: Api) -> None:
+    run_id = await api.new_run()
+    second = await api.new_attempt(run_id)
+    await api.post(run_id, frame(1, [1.0], attempt=second, first_step=500))
+
+    await api.post(run_id, frame(1, [9.0]), late=True)
+
+    found = await of_runs(api)
+    assert (found["runwatch_run_loss"], found["runwatch_run_last_step"]) == (1.0, 500.0)
+
+
+def test_a_run_that_sends_to_another_replica_is_left_to_it() -> None:
+    health = ServiceMetrics()
+    run_id = new_id()
+    health.observe_frame(run_id, frame(1, [1.0]), LAYOUT, num_bytes=1, at=0.0, late=False)
+    further = RunFacts("a", "b", RunState.TRAINING, last_step=90)
+    fleet = Fleet(num_by_state={}, facts={run_id: further}, alerts={})
+
+    health.runs.refresh(fleet, now=59.0)
+    assert run_id in health.runs.run_ids
+    health.runs.refresh(fleet, now=61.0)
+    assert run_id not in health.runs.run_ids
