@@ -28,6 +28,8 @@ def test_its_inhibition_is_that_of_the_built_in_rules() -> None:
                 explained[source].append(rule.name)
 
     assert rules.pop('alertname="RunLost"')["equal"] == ["run_id"]
+    prometheus = rules.pop('alertname="RunFailed"')
+    assert prometheus["target_matchers"] == ['alertname="RunwatchRunFailed"']
     assert {source: rule["target_matchers"] for source, rule in rules.items()} == {
         f'alertname="{source}"': ['alertname=~"' + "|".join(targets) + '"']
         for source, targets in explained.items()
