@@ -70,6 +70,32 @@ def test_the_list_of_alerts_says_when_it_is_of_before(window: OpenWindow) -> Non
     expect(told).to_be_hidden()
 
 
+def test_a_service_that_stands_still_is_told_although_its_line_is_open(
+    window: OpenWindow, service: RealService
+) -> None:
+    run = SentRun(service, "told by nobody")
+    run.send([2.0] * 20)
+    all_runs, one_run, alerts = (window() for _ in range(3))
+    for visitor, path in ((all_runs, "/"), (one_run, f"/runs/{run.id}")):
+        expect(visitor.open(path).locator("#live")).to_have_text("Live")
+    told = alerts.open("/alerts").get_by_text("The service does not answer")
+
+    service.pause()
+    try:
+        for visitor in (all_runs, one_run):
+            expect(visitor.page.locator("#live")).to_have_text("No answer")
+        expect(one_run.page.locator("#unanswered")).to_be_visible()
+        expect(told).to_be_visible()
+    finally:
+        service.resume()
+
+    for visitor in (all_runs, one_run):
+        expect(visitor.page.locator("#live")).to_have_text("Live")
+    run.send([2.0] * 20)
+    expect(one_run.page.locator("#in-view")).to_contain_text("39")
+    expect(told).to_be_hidden()
+
+
 def test_why_a_run_could_not_be_told_is_taken_back_once_it_can(
     window: OpenWindow, service: RealService
 ) -> None:

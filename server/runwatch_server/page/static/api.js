@@ -1,5 +1,8 @@
 // Asking the service. A refusal becomes an ApiError that carries the problem (RFC 9457).
 
+/** How long the answer to a question is waited for: curves of a long run may take a while. */
+const LONGEST_MS = 60_000;
+
 const csrf = document.querySelector("meta[name=csrf]")?.content ?? "";
 
 export class ApiError extends Error {
@@ -21,7 +24,7 @@ export async function api(method, path, { body, type, headers = {}, signal } = {
   const isText = typeof body === "string";
   const answer = await reach(`/api/v1${path}`, {
     method,
-    signal,
+    signal: signal ?? (method === "GET" ? atLongest() : undefined),
     headers: {
       Accept: "application/json",
       ...(method === "GET" ? {} : { "X-CSRF-Token": csrf }),
@@ -30,20 +33,22 @@ export async function api(method, path, { body, type, headers = {}, signal } = {
     },
     body: body === undefined || isText ? body : JSON.stringify(body),
   });
-  if (answer.ok) return answer.status === 204 ? null : answer.json();
+  if (answer.ok) return answer.status === 204 ? null : answer.json().catch(unreached);
   if (answer.status === 401) toLogin();
   throw new ApiError(await problemOf(answer));
 }
 
 /** An answer, whatever it is. Raises ApiError where there is none. */
-export async function reach(path, options) {
-  try {
-    return await fetch(path, options);
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new ApiError({ title: "Unreachable", status: 0, code: "unreachable",
-      detail: "The service cannot be reached. Is it running?" });
-  }
+export const reach = (path, options) => fetch(path, options).catch(unreached);
+
+/** Ends a question that nobody answers: a service that stands still, and a way to it that is cut
+    without a word, say nothing at all. */
+export const atLongest = (ms = LONGEST_MS) => AbortSignal.timeout(ms);
+
+function unreached(error) {
+  if (error.name === "AbortError") throw error;
+  throw new ApiError({ title: "Unreachable", status: 0, code: "unreachable",
+    detail: "The service cannot be reached. Is it running?" });
 }
 
 async function problemOf(answer) {

@@ -1,20 +1,27 @@
 // News from the service as they happen: server-sent events, and polling where they do not come
 // through (a proxy that buffers, too many open pages of one browser).
 
+import { atLongest } from "./api.js";
+
 const POLL_MS = 5000;
 const RETRY_MS = 30_000;
+/** How often it is asked, beside a stream, whether anybody is still there, and how long for. */
+const LOOK_MS = 10_000;
+const LOOK_FOR_MS = 8000;
 
 /** Calls `handlers[topic](data)` for each event, and `onPoll()` every five seconds while no stream
     is open. `onOpen()` catches up what a stream that has just opened does not tell: what happened
     since the page was made, or while there was none. `onState("live" | "polling" | "away")` hears
-    which it is; away: nobody answers polls either. Nothing is asked while the page is hidden; it catches up when it is looked at
-    again. */
+    which it is; away: nobody answers polls either. A stream that is open says nothing of a service
+    that stands still, or of a way to it that is cut without a word, so somebody asks. Nothing is
+    asked while the page is hidden; it catches up when it is looked at again. */
 export function listen(path, handlers, { onPoll, onOpen = onPoll, onState = () => {} }) {
-  const line = { source: null, timer: 0, retry: 0 };
+  const line = { source: null, timer: 0, retry: 0, look: 0, isDumb: false };
 
   function open() {
     close();
     line.source = new EventSource(path);
+    line.look = setInterval(look, LOOK_MS);
     line.source.onopen = () => { stopPolling(); onState("live"); onOpen(); };
     line.source.onerror = () => {
       startPolling();
@@ -26,8 +33,10 @@ export function listen(path, handlers, { onPoll, onOpen = onPoll, onState = () =
   }
   function close() {
     clearTimeout(line.retry);
+    clearInterval(line.look);
     line.source?.close();
     line.source = null;
+    line.isDumb = false;
     stopPolling();
   }
   function startPolling() {
@@ -36,8 +45,17 @@ export function listen(path, handlers, { onPoll, onOpen = onPoll, onState = () =
     line.timer = setInterval(() => { onPoll(); tellWhetherAway(); }, POLL_MS);
   }
   async function tellWhetherAway() {
-    const answer = await fetch("/healthz", { cache: "no-store" }).catch(() => null);
-    if (line.timer) onState(answer ? "polling" : "away");
+    const answers = await isAnswering();
+    if (!line.timer) return;
+    onState(answers ? "polling" : "away");
+    if (answers && line.isDumb) open();
+  }
+  async function look() {
+    const { source } = line;
+    if (line.timer || await isAnswering() || source !== line.source || line.timer) return;
+    line.isDumb = true;
+    onState("away");
+    startPolling();
   }
   function stopPolling() {
     clearInterval(line.timer);
@@ -50,6 +68,11 @@ export function listen(path, handlers, { onPoll, onOpen = onPoll, onState = () =
   });
   addEventListener("pagehide", close);
   if (!document.hidden) open();
+}
+
+async function isAnswering() {
+  const options = { cache: "no-store", signal: atLongest(LOOK_FOR_MS) };
+  return (await fetch("/healthz", options).catch(() => null)) !== null;
 }
 
 /** What `onState` hears, as a page says it. */

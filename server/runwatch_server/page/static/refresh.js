@@ -1,10 +1,12 @@
 // Keeps parts of a page as the server would render them now: each element with an id and
 // `data-fresh`. What has not changed stays, and a reader who stands on a link keeps it.
+import { atLongest } from "./api.js";
 import { twin } from "./dom.js";
 import { showAges } from "./time.js";
 import { Turns } from "./turns.js";
 
 const HELD_MS = 50;
+const ANSWER_MS = 15_000;
 const seen = new Map();
 /** By address: answers of different ones hold different parts, and do not wait for each other. */
 const turns = new Map();
@@ -15,11 +17,14 @@ const turns = new Map();
 export async function renew(url = location.href) {
   if (!turns.has(url)) turns.set(url, new Turns());
   const isToBeShown = turns.get(url).ask();
-  const answer = await fetch(url, { headers: { Accept: "text/html" } }).catch(() => null);
+  const options = { headers: { Accept: "text/html" }, signal: atLongest(ANSWER_MS) };
+  const answer = await fetch(url, options).catch(() => null);
   if (!answer || answer.status >= 500) return false;
   if (answer.redirected || isGone(answer)) location.reload();
   if (!answer.ok || answer.redirected) return true;
-  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const text = await answer.text().catch(() => null);
+  if (text === null) return false;
+  const page = new DOMParser().parseFromString(text, "text/html");
   await released("[data-fresh]");
   if (!isToBeShown()) return true;
   for (const part of page.querySelectorAll("[data-fresh][id]")) put(part);
