@@ -19,25 +19,12 @@ from typing import Final
 import numpy as np
 
 from runwatch.alerts import AlertState, Reason
+from runwatch.rules.explanations import Explanation, may_explain
 from runwatch.rules.rule import Inhibition, Rule
 from runwatch.rules.transitions import Transition
 from runwatch.rules.windows import Floats, Ints
-from runwatch.vocabulary import Scope, Severity
 
 _NEVER: Final = 2**62
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """A rule's alert that may explain others, as it stands or was last."""
-
-    severity: Severity
-    onset_step: int
-    last_step: int
-    """At which it was resolved; while it is open, of its last transition."""
-    is_open: bool
-    layers: tuple[str, ...]
-    num_layers: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,21 +195,6 @@ class Incidents:
             and may_explain(source, edge, reported)
         ]
         return max(ends, default=-1)
-
-
-def may_explain(source: Explanation, edge: Inhibition, reported: Transition) -> bool:
-    """Whether an alert may be a consequence of another, by gravity, onset and layers."""
-    return (
-        source.severity.gravity >= reported.severity.gravity
-        and reported.onset_step >= source.onset_step - edge.within_steps
-        and (edge.scope is not Scope.LAYER or _covers(source, reported))
-    )
-
-
-def _covers(source: Explanation, reported: Transition) -> bool:
-    """Whether every layer that an alert names fails there too."""
-    more_than_named = source.num_layers > len(source.layers)
-    return more_than_named or set(reported.layers) <= set(source.layers)
 
 
 def without_circles(rules: Sequence[Rule]) -> dict[str, tuple[Inhibition, ...]]:
