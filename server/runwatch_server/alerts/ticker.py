@@ -41,6 +41,9 @@ anything."""
 _ROUNDS_AT_ONCE: Final = 32
 """Number of rounds that work at once. The first handles all runs without news. If there is news, as
 when ten thousand runs fall silent at once, that of this many runs is written in one transaction."""
+_CATCH_UP_TICKS: Final = 60
+"""Runs that have ended are looked through for frames left unjudged in every sixtieth tick, because
+it reads the streams of all runs that there ever were."""
 _GROUP_TICKS: Final = 60
 """Runs of groups are compared in every sixtieth tick, because it reads the losses of all of
 them."""
@@ -83,6 +86,8 @@ class Ticker:
                 await self.tick()
                 if count % _SLOW_TICKS == 0:
                     await self.tick_slowly()
+                if count % _CATCH_UP_TICKS == 0:
+                    await self._evaluators.catch_up()
                 if count % _GROUP_TICKS == 0:
                     await self.compare_groups()
             except OverloadedError as error:  # the database is unavailable
@@ -145,7 +150,7 @@ class Ticker:
         for addressee in addressees:
             if addressee is not None and self._is_ours_to_end(addressee):
                 await self._ends.do(addressee.run_id, partial(self._end_run, addressee))
-        await self._evaluators.catch_up()
+        await self._evaluators.catch_up_with_going_on()
         await self._evaluators.drop_idle()
 
     def _is_ours_to_end(self, addressee: Addressee) -> bool:

@@ -30,6 +30,10 @@ LEASE_S: Final = 15.0
 RENEW_S: Final = 4.0
 _SWEEP_S: Final = 2.0
 """Seconds between looks for runs without an owner."""
+_SWEEPS_PER_FULL: Final = 30
+"""One of this many sweeps, the first included, also looks for unjudged frames of runs that have
+ended: it reads the streams of all runs that there ever were. Only if the one who took such a frame
+was killed at once does nobody own its run."""
 _FOREIGN_S: Final = 2.0
 """Seconds for which a run that another replica owns is not asked for again."""
 _MOST_AT_ONCE: Final = 100
@@ -65,6 +69,7 @@ class RunLeases:
         self._epochs: dict[str, int] = {}
         self._duties: set[str] = set()
         self._renewed_at: float = clock.monotonic()
+        self._num_sweeps = 0
         self._foreign: dict[RunId, float] = {}
         self._wanted: set[RunId] = set()
         self._is_wanted = asyncio.Event()
@@ -116,7 +121,9 @@ class RunLeases:
     async def sweep(self) -> None:
         """Take runs that have no owner; release those that need none."""
         async with self._database.read() as connection:
-            to_own = await queries.list_runs_to_own(connection)
+            with_unjudged = self._num_sweeps % _SWEEPS_PER_FULL == 0
+            to_own = await queries.list_runs_to_own(connection, with_unjudged=with_unjudged)
+        self._num_sweeps += 1
         now = self._clock.monotonic()
         self._foreign = {run_id: until for run_id, until in self._foreign.items() if until > now}
         free = [run_id for run_id, is_held in to_own.items() if not is_held]

@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch.vocabulary import Phase, RunId, RunState
-from runwatch_server.alerts.evaluation.frame_queries import STREAMS_BEHIND
+from runwatch.vocabulary import Phase, RunId
+from runwatch_server.alerts.evaluation.frame_queries import RUNS_GOING_ON, STREAMS_BEHIND
 from runwatch_server.alerts.queries import IS_OPEN
 from runwatch_server.alerts.tables import alerts
 from runwatch_server.replicas.tables import leases, signs
@@ -25,16 +25,15 @@ _CHUNK_ROWS: Final = 500
 _SIGN_COLUMNS: Final = [column.name for column in signs.c if not column.primary_key]
 
 # Built once: they run every second or two, and building takes longer than running.
+_IS_HELD: Final = sa.select(
+    runs.c.id, sa.func.coalesce(leases.c.expires_at > _NOW, False).label("is_held")
+).outerjoin_from(runs, leases, leases.c.name == runs.c.id)
 _WITH_OPEN_ALERTS: Final = sa.select(alerts.c.run_id).where(IS_OPEN)
-_RUNS_TO_OWN: Final = (
-    sa.select(runs.c.id, sa.func.coalesce(leases.c.expires_at > _NOW, False).label("is_held"))
-    .outerjoin_from(runs, leases, leases.c.name == runs.c.id)
-    .where(
-        runs.c.state.not_in([state.value for state in RunState if state.is_ended])
-        | runs.c.id.in_(STREAMS_BEHIND.with_only_columns(streams.c.run_id))
-        | runs.c.id.in_(_WITH_OPEN_ALERTS)
-    )
-)
+_IN_SIGHT: Final = sa.union(RUNS_GOING_ON, _WITH_OPEN_ALERTS)
+_WITH_UNJUDGED: Final = STREAMS_BEHIND.with_only_columns(streams.c.run_id)
+_ALL_TO_OWN: Final = sa.union(RUNS_GOING_ON, _WITH_OPEN_ALERTS, _WITH_UNJUDGED)
+_IN_SIGHT_TO_OWN: Final = _IS_HELD.where(runs.c.id.in_(_IN_SIGHT))
+_RUNS_TO_OWN: Final = _IS_HELD.where(runs.c.id.in_(_ALL_TO_OWN))
 _PRESENT: Final = sa.select(_NOW.label("now")).cte("present")
 _SIGNS_OF_OTHERS: Final = (
     sa.select(signs, _PRESENT.c.now)
@@ -93,10 +92,12 @@ async def delete_old_leases(connection: AsyncConnection, *, older_than_s: float)
     await connection.execute(signs.delete().where(signs.c.noted_at < _NOW - older_than_s))
 
 
-async def list_runs_to_own(connection: AsyncConnection) -> dict[RunId, bool]:
+async def list_runs_to_own(
+    connection: AsyncConnection, *, with_unjudged: bool
+) -> dict[RunId, bool]:
     """The runs that need an owner, each with whether somebody has its lease: runs that go on, that
-    hold unjudged frames, or that have open alerts."""
-    found = await connection.execute(_RUNS_TO_OWN)
+    have open alerts or, if asked for, that hold unjudged frames."""
+    found = await connection.execute(_RUNS_TO_OWN if with_unjudged else _IN_SIGHT_TO_OWN)
     return {RunId(row.id): row.is_held for row in found}
 
 

@@ -16,6 +16,7 @@ from runwatch_server.replicas.leases import RunLeases
 from runwatch_server.replicas.ownership import NotOwnerError
 from runwatch_server.replicas.tables import leases as leases_table
 from runwatch_server.runs.tables import runs
+from runwatch_server.telemetry.tables import streams
 
 pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
 
@@ -79,7 +80,7 @@ async def replicas(postgres_url: str, hand_clock: HandClock) -> AsyncIterator[li
             leases.serve(owned)
             made.append(Replica(leases, owned, database))
         row = {"id": RUN, "project": "p", "name": "n", "created_at": 0.0, "config": "{}"}
-        await made[0].execute(runs.insert().values(**row, state="running", current_attempt=1))
+        await made[0].execute(runs.insert().values(**row, state="training", current_attempt=1))
         yield made
 
 
@@ -157,3 +158,20 @@ async def test_a_duty_is_one_replicas(replicas: list[Replica]) -> None:
     assert not await replicas[1].leases.take("rollups")
     await replicas[0].leases.sweep()
     assert await replicas[0].leases.take("rollups")
+
+
+async def test_an_ended_run_with_unjudged_frames_is_found_by_a_full_sweep(
+    replicas: list[Replica],
+) -> None:
+    owner, _ = replicas
+    await owner.execute(runs.update().values(state=RunState.FINISHED.value))
+    await owner.leases.sweep()
+    stream = {"run_id": RUN, "attempt": 1, "rank": 0, "next_seq": 2, "max_seq": 1}
+    await owner.execute(streams.insert().values(**stream))
+
+    await owner.leases.sweep()
+    assert not owner.leases.owns(RUN)
+
+    for _ in range(29):
+        await owner.leases.sweep()
+    assert owner.leases.owns(RUN)

@@ -2,15 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.context import AlertingContext
 from runwatch_server.alerts.evaluation.consequences import StreamMovedError
-from runwatch_server.alerts.evaluation.frame_queries import list_behind
+from runwatch_server.alerts.evaluation.frame_queries import list_behind, list_behind_of_going_on
 from runwatch_server.alerts.evaluation.run_evaluation import RunEvaluation
+from runwatch_server.alerts.evaluation.stream import StreamKey
 from runwatch_server.alerts.judging import JudgeLostError
 from runwatch_server.cancellation import end_tasks
 from runwatch_server.errors import OverloadedError
@@ -89,7 +90,15 @@ class Evaluators:
     async def catch_up(self, run_ids: Collection[RunId] | None = None) -> None:
         """Look for stored frames that nobody has judged, of some runs or of all."""
         async with self._context.database.read() as connection:
-            behind = await list_behind(connection, run_ids)
+            self._wake_behind(await list_behind(connection, run_ids))
+
+    async def catch_up_with_going_on(self) -> None:
+        """The same for all runs that have not ended. Others are behind only if an owner was lost
+        while it judged their last frames."""
+        async with self._context.database.read() as connection:
+            self._wake_behind(await list_behind_of_going_on(connection))
+
+    def _wake_behind(self, behind: Iterable[tuple[RunId, StreamKey, int]]) -> None:
         for run_id, key, newest_seq in behind:
             if self._context.ownership.owns(run_id):
                 self._run(run_id).note(key, newest_seq)

@@ -7,14 +7,18 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch.vocabulary import RunId
+from runwatch.vocabulary import RunId, RunState
 from runwatch_server.alerts.evaluation.stream import StreamKey
 from runwatch_server.alerts.tables import evaluations
+from runwatch_server.runs.tables import runs
 from runwatch_server.telemetry.packs.tables import packs
 from runwatch_server.telemetry.queries import HOT_COLUMNS, HotFrame
 from runwatch_server.telemetry.tables import frames, layouts, streams
 
-# Built once: it runs every few seconds, and building takes longer than running.
+# Built once: they run every few seconds, and building takes longer than running.
+RUNS_GOING_ON: Final = sa.select(runs.c.id).where(
+    runs.c.state.in_([state.value for state in RunState if not state.is_ended])
+)
 STREAMS_BEHIND: Final = (
     sa.select(streams.c.run_id, streams.c.attempt, streams.c.rank, streams.c.max_seq)
     .outerjoin_from(
@@ -26,7 +30,9 @@ STREAMS_BEHIND: Final = (
     )
     .where(streams.c.max_seq > sa.func.coalesce(evaluations.c.evaluated_seq, 0))
 )
-"""The streams that hold frames nobody has judged, each with its newest sequence number."""
+"""The streams that hold frames nobody has judged, each with its newest sequence number. Over all
+runs it reads every stream that was ever sent: 0.2 s for 240,000."""
+_BEHIND_OF_GOING_ON: Final = STREAMS_BEHIND.where(streams.c.run_id.in_(RUNS_GOING_ON))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +96,21 @@ async def list_behind(
 ) -> list[tuple[RunId, StreamKey, int]]:
     """The streams of some runs, or of all, that hold unjudged frames, each with its newest sequence
     number."""
-    wanted = STREAMS_BEHIND
-    if run_ids is not None:
-        wanted = wanted.where(streams.c.run_id.in_(run_ids))
+    if run_ids is None:
+        return await _list_behind(connection, STREAMS_BEHIND)
+    return await _list_behind(connection, STREAMS_BEHIND.where(streams.c.run_id.in_(run_ids)))
+
+
+async def list_behind_of_going_on(
+    connection: AsyncConnection,
+) -> list[tuple[RunId, StreamKey, int]]:
+    """The same of the runs that have not ended."""
+    return await _list_behind(connection, _BEHIND_OF_GOING_ON)
+
+
+async def _list_behind(
+    connection: AsyncConnection, wanted: sa.Select[str, int, int, int]
+) -> list[tuple[RunId, StreamKey, int]]:
     found = await connection.execute(wanted)
     return [
         (RunId(run_id), StreamKey(attempt, rank), max_seq)
