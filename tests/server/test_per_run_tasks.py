@@ -1,5 +1,6 @@
 """One run that cannot be looked after, and the others that are."""
 
+import itertools
 import math
 from collections.abc import Mapping
 
@@ -16,7 +17,7 @@ from runwatch_server.errors import OverloadedError
 from runwatch_server.per_run_tasks import PerRunTasks
 from runwatch_server.runs.liveness import BEAT_S
 from runwatch_server.runs.tables import runs
-from runwatch_server.telemetry.tables import layouts, segments
+from runwatch_server.telemetry.tables import frames, layouts, segments
 
 pytestmark = pytest.mark.anyio
 
@@ -113,19 +114,48 @@ async def test_the_steps_of_other_runs_are_summed_up(
     storage: Storage, hand_clock: HandClock
 ) -> None:
     async with serve(storage, clock=hand_clock) as api:
-        bad, good = await api.new_run(), await api.new_run()
-        for run_id in (bad, good):
-            for seq in range(1, 3):
-                stats, first_step = np.ones((1024, 2), np.float32), 1024 * (seq - 1)
-                sent = frame(seq, [1.0] * 1024, first_step=first_step, stats=stats)
-                assert (await api.post(run_id, sent)).status_code == 200
-        await damage(api, layouts, bad, {"document": b"?"})
-        api.services.layouts.forget(bad)
+        _, good = await damaged_and_good(api)
         await api.services.roller.roll()
 
-        async with api.services.database.read() as connection:
-            query = sa.select(segments.c.run_id).where(segments.c.rolled_to == 1024)
-            assert list(await connection.scalars(query)) == [good]
+        assert await summed_up(api) == [good]
+
+
+async def test_steps_are_summed_up_behind_any_number_of_segments_that_cannot_be(
+    storage: Storage, hand_clock: HandClock
+) -> None:
+    async with serve(storage, clock=hand_clock) as api:
+        bad, good = await damaged_and_good(api)
+
+        async def copy_to_ranks(connection: AsyncConnection) -> None:
+            for table, rank in itertools.product((frames, segments), range(1, 300)):
+                copied = [sa.literal(rank) if c is table.c.rank else c for c in table.c]
+                rows = sa.select(*copied).where(table.c.run_id == bad, table.c.rank == 0)
+                await connection.execute(table.insert().from_select(table.c.keys(), rows))
+
+        await api.services.database.write(copy_to_ranks)
+        await api.services.roller.roll()
+
+        assert await summed_up(api) == [good]
+
+
+async def damaged_and_good(api: Api) -> tuple[RunId, RunId]:
+    """Two runs with steps to sum up, in the order of their ids; the first has a broken layout."""
+    bad, good = sorted([await api.new_run(), await api.new_run()])
+    for run_id in (bad, good):
+        for seq in range(1, 3):
+            stats, first_step = np.ones((1024, 2), np.float32), 1024 * (seq - 1)
+            sent = frame(seq, [1.0] * 1024, first_step=first_step, stats=stats)
+            assert (await api.post(run_id, sent)).status_code == 200
+    await damage(api, layouts, bad, {"document": b"?"})
+    api.services.layouts.forget(bad)
+    return bad, good
+
+
+async def summed_up(api: Api) -> list[str]:
+    """The runs of which the first 1024 steps are in rollups."""
+    async with api.services.database.read() as connection:
+        query = sa.select(segments.c.run_id).where(segments.c.rolled_to == 1024)
+        return list(await connection.scalars(query))
 
 
 async def test_a_service_starts_with_a_run_whose_configuration_is_damaged(

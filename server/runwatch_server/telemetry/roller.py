@@ -9,6 +9,7 @@ aggregates the stretch again.
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -32,7 +33,9 @@ log = logging.getLogger(__name__)
 _SETTLED: Final = 64
 """A stretch is aggregated once this many steps lie behind it, since metrics of its last steps may
 come a little later. Even later ones are not lost: the stretch is then aggregated again."""
-_MAX_SEGMENTS: Final = 256
+_PAGE_SEGMENTS: Final = 256
+"""Read at a time. A round goes through all pages: if it ended with the first, segments that cannot
+be aggregated, as of a damaged run, could fill that page for good."""
 _MAX_UNITS: Final = 64
 """Most units of one segment at a time, so that a long import does not keep others waiting."""
 
@@ -46,14 +49,27 @@ class Roller:
 
     async def roll(self) -> int:
         """Aggregate what is finished; returns the number of stretches of 1024 steps."""
-        async with self._database.read() as connection:
-            found = await segment_queries.list_unrolled(connection, UNIT + _SETTLED, _MAX_SEGMENTS)
         num_done = 0
-        for segment in found:
+        async for segment in self._unrolled():
             roll = partial(self._roll_segment, segment)
             part = f"attempt {segment.attempt}, rank {segment.rank}, segment {segment.segment}"
             num_done += await self._tasks.do(segment.run_id, roll, part=part) or 0
         return num_done
+
+    async def _unrolled(self) -> AsyncIterator[SegmentRow]:
+        found: list[SegmentRow] = []
+        while True:
+            async with self._database.read() as connection:
+                found = await segment_queries.list_unrolled(
+                    connection,
+                    UNIT + _SETTLED,
+                    after=found[-1] if found else None,
+                    limit=_PAGE_SEGMENTS,
+                )
+            for segment in found:
+                yield segment
+            if len(found) < _PAGE_SEGMENTS:
+                return
 
     async def _roll_segment(self, segment: SegmentRow) -> int:
         settled = segment.last_step - _SETTLED

@@ -61,14 +61,19 @@ async def list_segments_of_ranks(
 
 
 async def list_unrolled(
-    connection: AsyncConnection, num_steps: int, limit: int
+    connection: AsyncConnection, num_steps: int, *, after: SegmentRow | None, limit: int
 ) -> list[SegmentRow]:
-    """Segments that hold this many steps beyond their rollups."""
+    """Segments that hold this many steps beyond their rollups, in the order of their keys."""
+    key = tuple(segments.primary_key.columns)
     query = (
         sa.select(segments)
         .where(segments.c.last_step - segments.c.rolled_to >= num_steps)
+        .order_by(*key)
         .limit(limit)
     )
+    if after is not None:
+        last = (after.run_id, after.attempt, after.rank, after.segment)
+        query = query.where(sa.tuple_(*key) > last)
     return [_segment(row) for row in await connection.execute(query)]
 
 
