@@ -182,32 +182,34 @@ async def count_episodes(
 
 
 def _conditions(wanted: AlertFilter) -> list[sa.ColumnElement[bool]]:
-    conditions = _conditions_of_standing(wanted)
-    project: sa.ColumnElement[str] = alerts.c.project
-    rule: sa.ColumnElement[str] = alerts.c.rule
-    if wanted.states and all(state in OPEN_STATES for state in wanted.states):
-        # Few are open, and found by their state. SQLite prefers an index that gives them in order,
-        # though it holds all that the project or the rule ever had: such a text has no index.
-        project, rule = project.concat(""), rule.concat("")
+    are_open = bool(wanted.states) and all(state in OPEN_STATES for state in wanted.states)
+    # Few are open, and found by their state. SQLite prefers an index that gives them in order,
+    # though it holds all that the project or the rule ever had.
+    conditions = _conditions_of_standing(wanted, are_open=are_open)
     if wanted.projects is not None:
-        conditions.append(project.in_(wanted.projects))
+        conditions.append(_text(alerts.c.project, indexed=not are_open).in_(wanted.projects))
     if wanted.run_id is not None:
         conditions.append(alerts.c.run_id == wanted.run_id)
     if wanted.rule is not None:
-        conditions.append(rule == wanted.rule)
+        conditions.append(_text(alerts.c.rule, indexed=not are_open) == wanted.rule)
     if wanted.before_id is not None:
         conditions.append(alerts.c.id < wanted.before_id)
     return conditions
 
 
-def _conditions_of_standing(wanted: AlertFilter) -> list[sa.ColumnElement[bool]]:
+def _conditions_of_standing(wanted: AlertFilter, *, are_open: bool) -> list[sa.ColumnElement[bool]]:
     conditions: list[sa.ColumnElement[bool]] = []
     if wanted.states:
-        conditions.append(alerts.c.state.in_([state.value for state in wanted.states]))
+        # Nearly all are resolved: SQLite would find them by their state and sort them all.
+        state = _text(alerts.c.state, indexed=are_open)
+        conditions.append(state.in_([state.value for state in wanted.states]))
     if wanted.severities:
-        conditions.append(alerts.c.severity.in_([kind.value for kind in wanted.severities]))
+        is_in_order = len(wanted.severities) == 1
+        severity = _text(alerts.c.severity, indexed=is_in_order and not are_open)
+        conditions.append(severity.in_([kind.value for kind in wanted.severities]))
     if wanted.acked is not None:
-        conditions.append(alerts.c.acked_at.is_not(None) == wanted.acked)
+        acked_at = alerts.c.acked_at
+        conditions.append(acked_at.is_not(None) if wanted.acked else acked_at.is_(None))
     if wanted.inhibited is not None:
         conditions.append(alerts.c.inhibited_by.is_not(None) == wanted.inhibited)
     if wanted.shadow is not None:
@@ -215,6 +217,11 @@ def _conditions_of_standing(wanted: AlertFilter) -> list[sa.ColumnElement[bool]]
     if wanted.resolution is not None:
         conditions.append(alerts.c.resolution == wanted.resolution.value)
     return conditions
+
+
+def _text(column: sa.Column[str], *, indexed: bool) -> sa.ColumnElement[str]:
+    """The column, or the same text of which SQLite knows no index."""
+    return column if indexed else column.concat("")
 
 
 def _columns(record: AlertRecord) -> dict[str, object]:

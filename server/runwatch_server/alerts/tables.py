@@ -1,9 +1,16 @@
 """Tables of alerts, and of how far each stream of frames has been evaluated."""
 
+from typing import Final
+
 import sqlalchemy as sa
 
 from runwatch_server.tables import metadata
 
+_ACKED: Final = sa.text("acked_at IS NOT NULL")
+_LEFT: Final = (
+    "resolution = 'run_ended' AND severity != 'info' AND acked_at IS NULL "
+    "AND inhibited_by IS NULL AND"
+)
 _NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 """SQLite assigns numbers by itself only to a column of type INTEGER."""
 
@@ -48,8 +55,16 @@ alerts = sa.Table(
     # With the id, by which alerts are listed: a rare rule, or a small project, among many alerts.
     sa.Index("ix_alerts_rule", "rule", "id"),
     sa.Index("ix_alerts_project", "project", "id"),
+    sa.Index("ix_alerts_severity", "severity", "id"),
+    sa.Index("ix_alerts_acked", "id", sqlite_where=_ACKED, postgresql_where=_ACKED),
     sa.Index("ix_alerts_state", "state"),
-    sa.Index("ix_alerts_resolution", "resolution"),
+    # What the overview of all runs counts, read from the index alone.
+    sa.Index(
+        "ix_alerts_left",
+        *("run_id", "attempt", "severity"),
+        sqlite_where=sa.text(f"{_LEFT} shadow = 0"),
+        postgresql_where=sa.text(f"{_LEFT} NOT shadow"),
+    ),
 )
 
 alert_events = sa.Table(

@@ -54,7 +54,9 @@ _left = (
         _number_of(Severity.WARNING).label("num_warning"),
     )
     .where(
-        alerts.c.resolution == Resolution.RUN_ENDED.value,
+        # With parameters, no database knows that the partial index ix_alerts_left serves.
+        alerts.c.resolution == sa.literal_column(f"'{Resolution.RUN_ENDED.value}'"),
+        alerts.c.severity != sa.literal_column(f"'{Severity.INFO.value}'"),
         alerts.c.acked_at.is_(None),
         _is_notifiable,
     )
@@ -66,6 +68,7 @@ _warning = sa.func.coalesce(_firing.c.num_warning, 0)
 _critical_left = sa.func.coalesce(_left.c.num_critical, 0)
 _warning_left = sa.func.coalesce(_left.c.num_warning, 0)
 _is_ended = runs.c.state.in_(_ENDED)
+_IS_CURRENT: Final = sa.and_(attempts.c.run_id == runs.c.id, attempts.c.attempt == SPEAKING_ATTEMPT)
 # After a run has ended, its alerts still fire until they are closed.
 _trouble: Final = sa.case(
     (sa.and_(_critical > 0, ~_is_ended), 0),
@@ -88,16 +91,6 @@ async def list_fleet(
     query = (
         sa.select(
             runs.c.id,
-            runs.c.name,
-            runs.c.project,
-            runs.c.run_group,
-            runs.c.state,
-            runs.c.config,
-            runs.c.created_at,
-            runs.c.ended_at,
-            runs.c.current_attempt,
-            runs.c.last_step,
-            attempts.c.host,
             _critical.label("num_critical"),
             _warning.label("num_warning"),
             sa.func.coalesce(_firing.c.num_info, 0).label("num_info"),
@@ -105,15 +98,21 @@ async def list_fleet(
             _critical_left.label("num_critical_left"),
             _warning_left.label("num_warning_left"),
         )
-        .select_from(_joined())
+        .select_from(_joined(wanted))
         .where(*_conditions(wanted), *_choice(wanted))
         .order_by(*_order(wanted.order))
         .limit(limit)
         .offset(offset)
     )
     found = (await connection.execute(query)).mappings().all()
-    arrived = await _arrivals(connection, [row["id"] for row in found])
-    return [_row(row, arrived.get(row["id"])) for row in found]
+    run_ids = [row["id"] for row in found]
+    facts = await _facts(connection, run_ids)
+    arrived = await _arrivals(connection, run_ids)
+    return [
+        _row(facts[row["id"]], row, arrived.get(row["id"]))
+        for row in found
+        if row["id"] in facts  # else it was removed in between
+    ]
 
 
 async def count_fleet(connection: AsyncConnection, wanted: FleetFilter) -> FleetCounts:
@@ -121,7 +120,7 @@ async def count_fleet(connection: AsyncConnection, wanted: FleetFilter) -> Fleet
     in_trouble = sa.func.sum(sa.case((_trouble <= _WORTH_A_LOOK, 1), else_=0))
     query = (
         sa.select(runs.c.state, sa.func.count().label("num_runs"), in_trouble.label("num_trouble"))
-        .select_from(_joined())
+        .select_from(_joined(wanted))
         .where(*_conditions(wanted))
         .group_by(runs.c.state)
     )
@@ -170,16 +169,14 @@ async def fleet_marks(
     }
 
 
-def _joined() -> sa.FromClause:
-    is_current = sa.and_(attempts.c.run_id == runs.c.id, attempts.c.attempt == SPEAKING_ATTEMPT)
+def _joined(wanted: FleetFilter) -> sa.FromClause:
+    """The runs, with as little beside them as there is to judge by: all of them are sorted."""
     is_of_last_attempt = sa.and_(
         _left.c.run_id == runs.c.id, _left.c.attempt == SPEAKING_ATTEMPT, _is_ended
     )
-    return (
-        runs.outerjoin(_firing, _firing.c.run_id == runs.c.id)
-        .outerjoin(_left, is_of_last_attempt)
-        .outerjoin(attempts, is_current)
-    )
+    joined = runs.outerjoin(_firing, _firing.c.run_id == runs.c.id)
+    joined = joined.outerjoin(_left, is_of_last_attempt)
+    return joined.outerjoin(attempts, _IS_CURRENT) if wanted.search else joined
 
 
 def _conditions(wanted: FleetFilter) -> list[sa.ColumnElement[bool]]:
@@ -223,6 +220,13 @@ def _order(order: Order) -> tuple[sa.ColumnElement[Any], ...]:
             return (sa.func.lower(runs.c.name), runs.c.id.desc())
 
 
+async def _facts(connection: AsyncConnection, run_ids: Collection[str]) -> dict[str, sa.RowMapping]:
+    """The runs' own columns, with the host of their attempt."""
+    query = sa.select(runs, attempts.c.host).outerjoin_from(runs, attempts, _IS_CURRENT)
+    found = await connection.execute(query.where(runs.c.id.in_(run_ids)))
+    return {row["id"]: row for row in found.mappings()}
+
+
 async def _arrivals(connection: AsyncConnection, run_ids: Collection[str]) -> dict[str, float]:
     """When each run's newest steps of rank 0 arrived; one index lookup in the frames per run."""
     newest = (
@@ -241,7 +245,7 @@ async def _arrivals(connection: AsyncConnection, run_ids: Collection[str]) -> di
     return {row.id: row.at for row in await connection.execute(query) if row.at is not None}
 
 
-def _row(row: sa.RowMapping, arrived_at: float | None) -> FleetRow:
+def _row(row: sa.RowMapping, counts: sa.RowMapping, arrived_at: float | None) -> FleetRow:
     config = msgspec.json.decode(row["config"], type=dict[str, object])
     host = {} if row["host"] is None else msgspec.json.decode(row["host"], type=dict[str, object])
     hostname = host.get("hostname")
@@ -258,10 +262,10 @@ def _row(row: sa.RowMapping, arrived_at: float | None) -> FleetRow:
         attempt=row["current_attempt"],
         last_step=row["last_step"],
         last_step_at=arrived_at,
-        num_critical=row["num_critical"],
-        num_warning=row["num_warning"],
-        num_info=row["num_info"],
-        firing_since=row["firing_since"],
-        num_critical_left=row["num_critical_left"],
-        num_warning_left=row["num_warning_left"],
+        num_critical=counts["num_critical"],
+        num_warning=counts["num_warning"],
+        num_info=counts["num_info"],
+        firing_since=counts["firing_since"],
+        num_critical_left=counts["num_critical_left"],
+        num_warning_left=counts["num_warning_left"],
     )

@@ -1,0 +1,30 @@
+"""The overview of all runs reads as little of each as it can."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
+from tests.server.plans import plan_of
+
+from runwatch_server.db import Database
+from runwatch_server.fleet.queries import count_fleet, list_fleet
+from runwatch_server.fleet.records import FleetFilter
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        partial(list_fleet, wanted=FleetFilter(), limit=10),
+        partial(count_fleet, wanted=FleetFilter()),
+    ],
+)
+async def test_what_ended_runs_left_is_read_from_its_index(
+    database: Database, ask: Callable[[AsyncConnection], Awaitable[object]]
+) -> None:
+    found = await plan_of(database, ask)
+
+    assert "SCAN alerts USING INDEX ix_alerts_left" in found
+    assert [step for step in found if "attempts USING INDEX" in step] == []
