@@ -59,12 +59,12 @@ def make_app(
     on_first_key: Callable[[NewKey], None] | None = None,
     are_keys_lost: bool = False,
 ) -> FastAPI:
-    """The service on one data directory.
+    """The service on one data directory. Its clock is the machine's, unless one is given, and on a
+    shared database the database's.
 
     `on_first_key` is called at the first start with an admin key, which is shown only once; and
     with a new one if `are_keys_lost`.
     """
-    clock = clock or Clock()
     metrics = ServiceMetrics()
 
     @asynccontextmanager

@@ -34,6 +34,7 @@ from runwatch_server.objects import ObjectStore, make_objects
 from runwatch_server.page.demo_run import PageRun
 from runwatch_server.replicas.assembly import Replica, join
 from runwatch_server.replicas.broadcasts import Topic
+from runwatch_server.replicas.shared_clock import SharedClock
 from runwatch_server.retention.ages import Ages
 from runwatch_server.retention.service import Retention
 from runwatch_server.runs.liveness import Liveness
@@ -58,7 +59,7 @@ log = logging.getLogger(__name__)
 
 
 async def start_services(
-    stack: AsyncExitStack, settings: Settings, clock: Clock, metrics: ServiceMetrics
+    stack: AsyncExitStack, settings: Settings, clock: Clock | None, metrics: ServiceMetrics
 ) -> Services:
     """Opens and starts everything; the stack closes it in reverse order.
 
@@ -75,7 +76,7 @@ async def start_services(
 
 
 async def _start(
-    stack: AsyncExitStack, settings: Settings, clock: Clock, metrics: ServiceMetrics
+    stack: AsyncExitStack, settings: Settings, clock: Clock | None, metrics: ServiceMetrics
 ) -> Services:
     foundation = await _open_foundation(stack, settings, clock, metrics)
     alerting = await _start_alerting(stack, foundation)
@@ -83,7 +84,7 @@ async def _start(
         stack,
         foundation.receivers,
         database=foundation.database,
-        clock=clock,
+        clock=foundation.clock,
         announcer=alerting.announcer,
         sign_finder=alerting.sign_finder,
     )
@@ -109,7 +110,7 @@ class _Opened(Foundation):
 
 
 async def _open_foundation(
-    stack: AsyncExitStack, settings: Settings, clock: Clock, metrics: ServiceMetrics
+    stack: AsyncExitStack, settings: Settings, clock: Clock | None, metrics: ServiceMetrics
 ) -> _Opened:
     if settings.scrape_key_file is not None:
         check_scrape_key_file(settings.scrape_key_file)
@@ -128,6 +129,7 @@ async def _open_foundation(
     metrics.watch_disk(settings.data_dir)
     await database.migrate(upgrade_schema)
     database.start()
+    clock = clock or await _own_clock(stack, database, metrics)
     liveness, events = Liveness(), EventLog(clock)
     replica = join(stack, database, clock, liveness)
     removals = Removals(lambda run_id: replica.broadcasts.send(Topic.REMOVED, run_id))
@@ -155,6 +157,15 @@ async def _open_foundation(
         ownership=replica.ownership,
         broadcasts=replica.broadcasts,
     )
+
+
+async def _own_clock(stack: AsyncExitStack, database: Database, metrics: ServiceMetrics) -> Clock:
+    if not database.is_shared:
+        return Clock()
+    shared = SharedClock(database, Clock())
+    await shared.measure()
+    keep_running(stack, Loop("shared clock", shared.run), metrics)
+    return shared.clock
 
 
 async def _start_alerting(stack: AsyncExitStack, foundation: _Opened) -> Alerting:

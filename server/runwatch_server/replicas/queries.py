@@ -42,6 +42,12 @@ _SIGNS_OF_OTHERS: Final = (
 )
 
 
+async def read_clock(connection: AsyncConnection) -> float:
+    """What time it is, in Unix seconds."""
+    now: float = (await connection.execute(sa.select(_NOW))).scalar_one()
+    return now
+
+
 async def take_lease(
     connection: AsyncConnection, name: str, *, owner: str, lease_s: float
 ) -> int | None:
