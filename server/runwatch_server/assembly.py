@@ -90,7 +90,7 @@ async def _start(
     )
     services = _build(foundation, alerting, notifying)
     await services.runs.listen()
-    await restore(metrics.runs, services.database, foundation.layouts, now=clock.wall())
+    await restore(metrics.runs, services.database, foundation.layouts, now=foundation.clock.wall())
     stack.push_async_callback(services.keys.save_uses)
     stack.push_async_callback(services.demo_run.stop)
     metrics.registry.register(NotifyCollector(notifying))

@@ -5,16 +5,19 @@ hangs, is lost or has failed, which is the one that somebody looks for.
 """
 
 import asyncio
+import logging
 from typing import Final
 
 from runwatch.frames import Frame
 from runwatch.layouts import Layout
 from runwatch.vocabulary import RunId
 from runwatch_server.db import Database
-from runwatch_server.monitoring.queries import list_shown, newest_frames
+from runwatch_server.monitoring.queries import Shown, list_shown, newest_frames
 from runwatch_server.monitoring.run_figures import ENDED_FOR_S, MAX_RUNS, RunFigures
 from runwatch_server.telemetry.layout_store import Layouts
 from runwatch_server.telemetry.stored_steps import read_hot
+
+log = logging.getLogger(__name__)
 
 _NUM_FRAMES: Final = 4
 """Frames read of each run: the newest may hold only an evaluation, or only activations."""
@@ -25,14 +28,23 @@ async def restore(figures: RunFigures, database: Database, layouts: Layouts, *, 
     async with database.read() as connection:
         shown = await list_shown(connection, ended_after=now - ENDED_FOR_S, limit=MAX_RUNS)
     for one in reversed(shown):
-        async with database.read() as connection:
-            arrivals = await newest_frames(connection, one.run_id, one.attempt, limit=_NUM_FRAMES)
-        for arrival in arrivals:
-            frame = await asyncio.to_thread(read_hot, arrival.frame)
-            if frame is not None:
-                layout = await _layout_of(one.run_id, frame, layouts)
-                at, late = arrival.received_at, not one.is_live
-                figures.note(one.run_id, frame, layout, at=at, late=late)
+        try:
+            await _restore_run(figures, database, layouts, one)
+        except Exception:  # damaged rows of a run, which its readers tell of; the service starts
+            log.exception("the figures of run %s were not restored", one.run_id)
+
+
+async def _restore_run(
+    figures: RunFigures, database: Database, layouts: Layouts, shown: Shown
+) -> None:
+    async with database.read() as connection:
+        arrivals = await newest_frames(connection, shown.run_id, shown.attempt, limit=_NUM_FRAMES)
+    for arrival in arrivals:
+        frame = await asyncio.to_thread(read_hot, arrival.frame)
+        if frame is not None:
+            layout = await _layout_of(shown.run_id, frame, layouts)
+            at, late = arrival.received_at, not shown.is_live
+            figures.note(shown.run_id, frame, layout, at=at, late=late)
 
 
 async def _layout_of(run_id: RunId, frame: Frame, layouts: Layouts) -> Layout | None:

@@ -1,5 +1,7 @@
 """What `/metrics` says of a run after a restart, beside a replica, and beside an older attempt."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +43,24 @@ async def test_a_run_that_is_silent_is_shown_after_a_restart_as_before(tmp_path:
     )
     assert after["runwatch_run_loss"] == 1.5
     assert after == before
+
+
+async def test_a_damaged_layout_costs_its_run_the_figures_and_nobody_the_service(
+    tmp_path: Path,
+) -> None:
+    async with serve(tmp_path) as api:
+        runs = [await api.new_run() for _ in range(2)]
+        for run_id in runs:
+            await api.put_layout(run_id, LAYOUT)
+            await api.post(run_id, frame(1, [2.0], stats=np.array([[1, 2]], np.float32)))
+    (database,) = tmp_path.rglob("*.db")
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE layouts SET document = x'00' WHERE run_id = ?", (runs[0],))
+
+    async with serve(tmp_path, admin_key=api.admin_key) as api:
+        found = await of_runs(api)
+
+    assert found["runwatch_run_loss"] == 2.0
 
 
 async def test_what_an_earlier_attempt_left_does_not_replace_the_newest_values(api: Api) -> None:
