@@ -121,12 +121,18 @@ def _listen(
     async def refresh_rules(_: frozenset[RunId] | None) -> None:
         rules.invalidate()
 
+    async def look_for_frames(run_ids: frozenset[RunId] | None) -> None:
+        if run_ids is None:  # asked every two seconds
+            await evaluators.catch_up_with_going_on()
+        else:
+            await evaluators.catch_up(run_ids)
+
     async def wake_readers(_: frozenset[RunId] | None) -> None:
         announcer.wake_here()
 
     broadcasts.on(Topic.RULES, refresh_rules)
     broadcasts.on(Topic.COMMANDS, delivery.post_changed)
-    broadcasts.on(Topic.FRAMES, evaluators.catch_up)
+    broadcasts.on(Topic.FRAMES, look_for_frames)
     broadcasts.on(Topic.NEWS, wake_readers)
 
 

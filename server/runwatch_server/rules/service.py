@@ -35,6 +35,11 @@ class Rules:
         self._database = database
         self._clock = clock
         self._in_force: dict[str, RuleSet] = {}
+        self._read_last: dict[str, tuple[Sequence[RuleRecord], RuleSet]] = {}
+        """What was read of a project, and what it came to. Replicas read it again every two
+        seconds, and people's rules take a millisecond each to parse."""
+        self._one_reading = asyncio.Lock()
+        """Of those who find nothing in force, all runs that are judged may be, one reads."""
         self._num_changes = 0
         self._one_change = asyncio.Lock()
         """Serializes changes: the rules in force are read again before the next change is checked
@@ -52,21 +57,28 @@ class Rules:
         Of rules with the same name, a project's own overrides a global one, which overrides the
         built-in one; a disabled rule removes it.
         """
-        while (known := self._in_force.get(project)) is None:
-            num_changes = self._num_changes
-            rule_set = await self._read(project)
-            if num_changes == self._num_changes:  # otherwise what was read may be outdated
-                self._in_force[project] = rule_set
+        if (known := self._in_force.get(project)) is not None:
+            return known
+        async with self._one_reading:
+            while (known := self._in_force.get(project)) is None:
+                num_changes = self._num_changes
+                rule_set = await self._read(project)
+                if num_changes == self._num_changes:  # otherwise what was read may be outdated
+                    self._in_force[project] = rule_set
         return known
 
     async def _read(self, project: str) -> RuleSet:
         async with self._database.read() as connection:
             records = await queries.list_rules(connection, project=project)
-        return layered(
-            {filed.rule.name: filed for filed in self.builtin},
-            _layer([record for record in records if record.project == ""]),
-            _layer([record for record in records if record.project != ""]),
-        )
+        before, rule_set = self._read_last.get(project, ((), None))
+        if rule_set is None or records != before:
+            rule_set = layered(
+                {filed.rule.name: filed for filed in self.builtin},
+                _layer([record for record in records if record.project == ""]),
+                _layer([record for record in records if record.project != ""]),
+            )
+            self._read_last[project] = (records, rule_set)
+        return rule_set
 
     def find_builtin(self, name: str) -> FiledRule:
         """A rule of the pack. Raises NotFoundError, also for the rules in code."""
@@ -79,6 +91,11 @@ class Rules:
         """People's rules: those in force for a project, or all."""
         async with self._database.read() as connection:
             return await queries.list_rules(connection, project=project)
+
+    async def label_names(self, project: str | None) -> frozenset[str]:
+        """The labels that rules add to their alerts: built-in rules, and those of `list_all`."""
+        own = _filed(await self.list_all(project))
+        return frozenset(name for filed in (*self.builtin, *own) for name in filed.rule.labels)
 
     async def get(self, rule_id: str) -> RuleRecord:
         """Raises NotFoundError."""
@@ -107,7 +124,7 @@ class Rules:
             return added
 
         async with self._one_change:
-            in_force = await self.in_force(project)
+            in_force = await self._read(project)
             records = await self._database.write(work)
             self._changed()
         return records
@@ -148,7 +165,7 @@ class Rules:
             return after
 
         async with self._one_change:
-            in_force = await self.in_force((await self.get(rule_id)).project)
+            in_force = await self._read((await self.get(rule_id)).project)
             record = await self._database.write(work)
             self._changed()
         return record
@@ -220,11 +237,16 @@ def _check_state(before: RuleSet, changed: Sequence[FiledRule], enabled: bool) -
 
 
 def _layer(records: Sequence[RuleRecord]) -> dict[str, FiledRule | None]:
-    layer: dict[str, FiledRule | None] = {}
-    for record in records:
-        (filed,) = split_file(msgspec.json.decode(record.document))
-        layer[record.name] = filed if record.enabled else None
-    return layer
+    return {
+        record.name: filed if record.enabled else None
+        for record, filed in zip(records, _filed(records), strict=True)
+    }
+
+
+def _filed(records: Sequence[RuleRecord]) -> list[FiledRule]:
+    return [
+        filed for record in records for filed in split_file(msgspec.json.decode(record.document))
+    ]
 
 
 async def _existing(connection: AsyncConnection, rule_id: str) -> RuleRecord:

@@ -1,7 +1,6 @@
 """The overview of all runs reads as little of each as it can."""
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -14,13 +13,15 @@ from runwatch_server.fleet.records import FleetFilter
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize(
-    "ask",
-    [
-        partial(list_fleet, wanted=FleetFilter(), limit=10),
-        partial(count_fleet, wanted=FleetFilter()),
-    ],
-)
+async def read_list(connection: AsyncConnection) -> None:
+    await list_fleet(connection, FleetFilter(), limit=10)
+
+
+async def read_counts(connection: AsyncConnection) -> None:
+    await count_fleet(connection, FleetFilter())
+
+
+@pytest.mark.parametrize("ask", [read_list, read_counts])
 async def test_what_ended_runs_left_is_read_from_its_index(
     database: Database, ask: Callable[[AsyncConnection], Awaitable[object]]
 ) -> None:

@@ -1,5 +1,6 @@
 """People's rules over HTTP: checked, versioned, shared, taken back."""
 
+import asyncio
 import math
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -213,3 +214,25 @@ async def test_a_rule_that_comes_while_the_others_are_read_is_in_force(
 
     found = await api.services.rules.in_force("default")
     assert "Low" in {rule.name for rule in found.rules}
+
+
+async def test_rules_that_everybody_asks_for_at_once_are_read_once(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules, database = api.services.rules, api.services.database
+    before, num_reads = await rules.in_force("default"), 0
+    read = database.read
+
+    @asynccontextmanager
+    async def counted() -> AsyncGenerator[AsyncConnection]:
+        nonlocal num_reads
+        num_reads += 1
+        async with read() as connection:
+            yield connection
+
+    monkeypatch.setattr(database, "read", counted)
+    rules.invalidate()
+    found = await asyncio.gather(*(rules.in_force("default") for _ in range(50)))
+
+    assert num_reads == 1
+    assert all(one is before for one in found)  # unchanged, so not put together again
