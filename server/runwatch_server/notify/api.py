@@ -12,7 +12,7 @@ from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339, rfc3339_if_any
 from runwatch_server.errors import NotFoundError, UnprocessableError
-from runwatch_server.notify import queries, silences
+from runwatch_server.notify import queries, silenced_alerts, silences
 from runwatch_server.notify.records import Delivery, DeliveryState
 from runwatch_server.notify.recurrence import Recurrence
 from runwatch_server.notify.silences import Matcher, Silence
@@ -81,6 +81,11 @@ class SilenceView(msgspec.Struct, frozen=True, kw_only=True):
     """When the next window of a recurring silence begins; null for other silences."""
 
 
+class NewSilenceView(SilenceView, frozen=True, kw_only=True):
+    num_matching: int
+    """Number of open alerts that it matches now; 0 may mean that a value is mistyped."""
+
+
 class SilenceList(msgspec.Struct, frozen=True):
     silences: list[SilenceView]
     next_token: str | None = None
@@ -136,14 +141,15 @@ async def list_silences(
     "/silences",
     status_code=201,
     dependencies=[require(KeyScope.CONTROL)],
-    openapi_extra=documented(SilenceGiven, SilenceView, status=201),
+    openapi_extra=documented(SilenceGiven, NewSilenceView, status=201),
 )
 async def create_silence(
     services: CurrentServices,
     principal: CurrentPrincipal,
     given: Annotated[SilenceGiven, Depends(json_body(SilenceGiven))],
 ) -> Response:
-    """Create a silence: it holds back the messages of matching alerts, but not the alerts."""
+    """Create a silence: it holds back the messages of matching alerts, but not the alerts. A label
+    that no alert and no rule has is refused."""
     now = services.clock.wall()
     starts_at = now if given.starts_at is None else given.starts_at.timestamp()
     silence = Silence(
@@ -158,6 +164,13 @@ async def create_silence(
         created_at=now,
     )
     _check_span(silence, given, now)
+    watchdog = services.receivers.name
+    of_rules = await services.rules.label_names(principal.project)
+    async with services.database.read() as connection:
+        cases = await silenced_alerts.list_open(connection, now)
+    silenced_alerts.check_labels(
+        silence.matchers, of_rules=of_rules, cases=cases, watchdog=watchdog
+    )
 
     async def work(connection: AsyncConnection) -> None:
         await silences.insert_silence(connection, silence)
@@ -166,7 +179,9 @@ async def create_silence(
         )
 
     await services.database.write(work)
-    return json_response(_silence_view(silence, now), 201)
+    num_matching = silenced_alerts.count_matching(silence, cases, watchdog)
+    shown = msgspec.structs.asdict(_silence_view(silence, now))
+    return json_response(NewSilenceView(**shown, num_matching=num_matching), 201)
 
 
 @router.delete(

@@ -62,7 +62,7 @@ def labels_of(case: Case, watchdog: str) -> dict[str, str]:
 
 def labels_of_alert(alert: AlertRecord, run_name: str, watchdog: str) -> dict[str, str]:
     """The labels that are known before anybody is notified: all but the group of layers."""
-    own = {_label_name(name): value for name, value in alert.labels.items()}
+    own = {label_name(name): value for name, value in alert.labels.items()}
     return own | {
         "alertname": alert.rule,
         "rule": alert.rule,
@@ -74,7 +74,7 @@ def labels_of_alert(alert: AlertRecord, run_name: str, watchdog: str) -> dict[st
     }
 
 
-def _label_name(name: str) -> str:
+def label_name(name: str) -> str:
     """A rule's label as a name that Prometheus allows, because Alertmanager 0.25 refuses any
     other."""
     kept = _LABEL.sub("_", name)

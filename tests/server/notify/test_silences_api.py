@@ -1,11 +1,12 @@
 """Silences over the API: who may make one, what is refused, and that it stands in the audit."""
 
+import math
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from tests.server.harness import Api, HandClock
+from tests.server.harness import Api, HandClock, frame
 
 from runwatch_server.notify.tables import silences
 
@@ -192,3 +193,44 @@ async def test_a_window_that_begins_in_a_far_age_is_refused(
 
     assert (refused.status_code, refused.json()["code"]) == (422, "invalid_silence")
     assert refused.json()["detail"].startswith(f"starts_at: found {starts_at}, wanted")
+
+
+async def test_a_label_that_no_alert_has_is_refused_with_the_nearest(
+    api: Api, hand_clock: HandClock
+) -> None:
+    matchers = [{"name": "run", "value": "a*"}, {"name": "severty", "value": "*"}]
+
+    response = await api.call("POST", "/silences", json=a_silence(hand_clock, matchers=matchers))
+
+    assert (response.status_code, response.json()["code"]) == (422, "unknown_label")
+    said = response.json()["detail"]
+    assert said.startswith("matchers[1].name: found 'severty' (nearest: severity), wanted a label")
+
+
+async def test_a_label_of_a_rule_is_known(api: Api, hand_clock: HandClock) -> None:
+    labels = {"team": "vision"}
+    rule = {"alert": "Big", "scope": "run", "when": "loss > 5", "labels": labels}
+    rules = {"version": 1, "groups": [{"name": "mine", "rules": [rule]}]}
+    await api.json("POST", "/rules", json=rules)
+
+    matchers = [{"name": "team", "value": "vision"}]
+    made = await api.json("POST", "/silences", json=a_silence(hand_clock, matchers=matchers))
+
+    assert made["num_matching"] == 0
+
+
+async def test_a_new_silence_says_how_many_open_alerts_it_matches(
+    api: Api, hand_clock: HandClock
+) -> None:
+    run_id = await api.new_run()
+    await api.post(run_id, frame(1, [math.nan]))
+    await api.until_judged(run_id)
+
+    numbers = [
+        (await api.json("POST", "/silences", json=a_silence(hand_clock, matchers=[matcher])))[
+            "num_matching"
+        ]
+        for matcher in ({"name": "rule", "value": "NonF*"}, {"name": "rule", "value": "Nofinite"})
+    ]
+
+    assert numbers == [1, 0]
