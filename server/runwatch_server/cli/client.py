@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+import runwatch
 from runwatch.addresses import fault_of, host_of, without_user
 from runwatch.errors import RunwatchError
 from runwatch.key_texts import fault_of_key, trimmed
@@ -109,10 +110,7 @@ class Client:
         if response.is_server_error:
             raise UnavailableError(_words_of(response))
         if _is_elsewhere(response):
-            self.fail(
-                f"found nothing at {self.address}{_API}, wanted the address of a Runwatch "
-                f"service, such as {DEFAULT_URL}"
-            )
+            self._fail_elsewhere(method, path)
         if response.is_error:
             self.fail(_words_of(response))
         if response.is_redirect:
@@ -123,6 +121,26 @@ class Client:
         if fault := fault_of_answer(response):
             self.fail(f"{self.address} is not a Runwatch service: {fault}")
         return response
+
+    def _fail_elsewhere(self, method: str, path: str) -> NoReturn:
+        if version := self._version_there():
+            self.fail(
+                f"the service at {self.address} has no {method} {path}: it is older or newer "
+                f"than this command (version {version} there, {runwatch.__version__} here)"
+            )
+        self.fail(
+            f"found nothing at {self.address}{_API}, wanted the address of a Runwatch "
+            f"service, such as {DEFAULT_URL}"
+        )
+
+    def _version_there(self) -> str:
+        """The version of the service at this address; empty if it is none, or has another path."""
+        url = f"{str(self._http.base_url).removesuffix('/').removesuffix(_API)}/healthz"
+        try:
+            health = document_of(self._http.get(url)) or {}
+        except httpx.HTTPError:
+            return ""
+        return str(health.get("version", ""))
 
     def fail_unavailable(self, error: UnavailableError) -> NoReturn:
         """Ends the command; says what to do if nothing answers."""

@@ -26,6 +26,8 @@ class Stranger(ThreadingHTTPServer):
         self.status = 200
         self.kind = "application/json"
         self.body = b"[]"
+        self.health = b""
+        """Answered at /healthz, if it is set."""
         self.headers: dict[str, str] = {}
         self.asked: list[str] = []
 
@@ -40,13 +42,15 @@ class _Handler(BaseHTTPRequestHandler):
         assert isinstance(stranger, Stranger)
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         stranger.asked.append(f"{self.command} {self.path}")
-        self.send_response_only(stranger.status)
+        is_health = self.path == "/healthz" and stranger.health != b""
+        body = stranger.health if is_health else stranger.body
+        self.send_response_only(200 if is_health else stranger.status)
         for name, text in stranger.headers.items():
             self.send_header(name, text)
         self.send_header("Content-Type", stranger.kind)
-        self.send_header("Content-Length", str(len(stranger.body)))
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(stranger.body)
+        self.wfile.write(body)
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
 
@@ -91,6 +95,16 @@ def test_json_of_another_program_is_told_in_words(
 
     assert (result.exit_code, type(result.exception)) == (2, SystemExit)
     assert message in result.stderr
+
+
+def test_a_service_of_another_version_is_told_from_a_wrong_address(stranger: Stranger) -> None:
+    stranger.status, stranger.body = 404, b'{"code": "route_not_found", "detail": "Not Found"}'
+    stranger.health = b'{"status": "ok", "version": "0.0.7", "disk": "ok"}'
+    result = call("retention", "show", "--url", stranger.url)
+
+    assert result.exit_code == 2
+    assert f"the service at {stranger.url} has no GET /retention: it is older or" in result.stderr
+    assert "(version 0.0.7 there, " in result.stderr
 
 
 def test_documents_of_another_kind_are_told_as_such(stranger: Stranger) -> None:
