@@ -1,7 +1,12 @@
-"""Tells what a signal handler of the program raised from a fault of the hook."""
+"""Tells what interrupts the program, such as Ctrl-C, from a fault of the hook."""
 
 from types import FrameType
 from typing import cast
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether it is meant for the program: Ctrl-C, an exit, or what a signal handler raised."""
+    return not isinstance(error, Exception) or is_of_a_signal(error)
 
 
 def is_of_a_signal(error: Exception) -> bool:

@@ -133,6 +133,8 @@ class Actor:
         try:
             return self._effects.prepare(command.action, to_step)
         except Exception as error:  # a fault of the hook is a reason for all ranks to refuse
+            if is_of_a_signal(error):
+                raise
             log.exception("%s cannot be prepared", command.action.kind)
             return Standing(refusal=repr(error))
 
@@ -160,7 +162,14 @@ class Actor:
         events: tuple[Event, ...] = ()
         if effect.event_kind:
             events = (event_of(effect.event_kind, next_step, now, command, effect.detail),)
-        return Outcome(receipt, events, effect.rolled_back_to, effect.fault_step, effect.stop)
+        return Outcome(
+            receipt,
+            events,
+            effect.rolled_back_to,
+            effect.fault_step,
+            effect.stop,
+            effect.interrupt,
+        )
 
     def resume(self, meeting: Meeting | None = None) -> int | None:
         """Load the newest sound checkpoint: of this run, or else of another in the folder. With
@@ -254,6 +263,8 @@ class Actor:
         except ActionError as error:
             return Effect(CommandState.FAILED, {"error": str(error)})
         except Exception as error:  # a command must never end the training
+            if is_of_a_signal(error):
+                raise
             log.exception("%s failed", command.action.kind)
             return Effect(CommandState.FAILED, {"error": repr(error)})
 

@@ -41,6 +41,8 @@ class Effect:
     fault_step: int | None = None
     """The step at which the trouble began, before which a rollback went back."""
     stop: bool = False
+    interrupt: BaseException | None = None
+    """What interrupted a rollback, which was completed: to be raised once it is recorded."""
 
 
 class LooksClosely(Protocol):
@@ -175,7 +177,7 @@ class Effects:
             target = self._ready
         else:
             raise NoGoodStateError(f"rollback: the state after step {to_step} is not ready")
-        left = self._state.restore(target.tree, is_agreed=to_step is not None)
+        restored = self._state.restore_whole(target.tree, is_agreed=to_step is not None)
         self._snapshots.rewind(target.step)
         if self._checkpoints is not None:
             self._checkpoints.rewind(target.step)
@@ -185,12 +187,13 @@ class Effects:
             "source": target.source,
             "lr_scale": self._lr_scale.scale,
         }
-        if left:
-            detail["left_as_it_was"] = ", ".join(left)
+        if restored.refused:
+            detail["left_as_it_was"] = ", ".join(restored.refused)
         return Effect(
             CommandState.APPLIED,
             detail,
             "rollback",
             rolled_back_to=target.step + 1,
             fault_step=action.before_step,
+            interrupt=restored.interrupt,
         )

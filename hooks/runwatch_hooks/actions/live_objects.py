@@ -11,6 +11,7 @@ from runwatch_hooks.actions.loaders import LoaderPosition, draws_by_itself
 from runwatch_hooks.actions.rng import Generator, GeneratorState, HasState, ProcessRng
 from runwatch_hooks.actions.trees import HostCopies, Mapped
 from runwatch_hooks.own_log import OwnLog
+from runwatch_hooks.signals import is_of_a_signal
 
 log = OwnLog(__name__)
 
@@ -71,6 +72,8 @@ class LiveObjects:
             try:
                 item.load_state_dict(_copied(saved[name]))
             except Exception as error:
+                if is_of_a_signal(error):
+                    raise
                 if not is_agreed:
                     self._put_back(before | generators)
                     raise StateMismatchError(f"{name}: refuses its state ({error})") from error

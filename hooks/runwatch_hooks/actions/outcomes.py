@@ -17,6 +17,8 @@ class Outcome:
     fault_step: int | None = None
     """The step at which the trouble began, if a rollback names one."""
     stop: bool = False
+    interrupt: BaseException | None = None
+    """What interrupted a rollback, to be raised once it is recorded."""
 
 
 @dataclass(frozen=True, slots=True)

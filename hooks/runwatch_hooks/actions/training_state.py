@@ -30,6 +30,7 @@ from runwatch_hooks.actions.scalers import capture_scaler, restore_scaler
 from runwatch_hooks.actions.trees import HostCopies, InPlace, Mapped
 from runwatch_hooks.ranks.shards import local_of
 from runwatch_hooks.seeing.known_optimizers import Roster, parameters_of
+from runwatch_hooks.signals import is_interrupt
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +51,16 @@ class Captured:
     def is_finite(self) -> bool:
         """Whether all parameters, buffers and optimizer states are finite. Valid once ready."""
         return self.flag.value()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Restored:
+    """A state that was restored."""
+
+    refused: list[str]
+    """Names of objects that refused their state, and are left as they were."""
+    interrupt: BaseException | None
+    """What interrupted it, such as Ctrl-C, to be raised once the rollback is recorded."""
 
 
 class TrainingState:
@@ -167,18 +178,31 @@ class TrainingState:
         of them refuses its state. With `is_agreed`, the other ranks restore theirs whatever happens
         here; an object that refuses is then left as it is, and its name is returned, because
         weights restored on some ranks only would diverge for good. `is_resumed` says that the
-        capture is from an earlier process.
+        capture is from an earlier process. An interrupt, such as Ctrl-C, is raised when all is
+        restored.
         """
+        restored = self.restore_whole(tree, is_agreed=is_agreed, is_resumed=is_resumed)
+        if restored.interrupt is not None:
+            raise restored.interrupt
+        return restored.refused
+
+    def restore_whole(
+        self, tree: Mapped, *, is_agreed: bool = False, is_resumed: bool = False
+    ) -> Restored:
+        """Like `restore`, but hands over what interrupted it instead of raising it."""
         optimizers = self.optimizers
         tree = self._completed(tree, optimizers)
         self._check(tree, optimizers)
-        try:
-            return self._put_in(tree, optimizers, is_agreed=is_agreed, is_resumed=is_resumed)
-        except Exception:
-            raise
-        except BaseException:  # by Ctrl-C: half a state would be worse than either of the two
-            self._put_in(tree, optimizers, is_agreed=is_agreed, is_resumed=is_resumed)
-            raise
+        interrupt: BaseException | None = None
+        while True:  # half a state would be worse than either of the two
+            try:
+                refused = self._put_in(tree, optimizers, is_agreed=is_agreed, is_resumed=is_resumed)
+            except BaseException as error:
+                if not is_interrupt(error):
+                    raise
+                interrupt = error
+            else:
+                return Restored(refused, interrupt)
 
     def _put_in(
         self,

@@ -29,6 +29,7 @@ class Boundary:
         """A checkpoint was requested at the last boundary."""
         self.fault_step: int | None = None
         """The step at which the trouble behind the last rollback began, if it is known."""
+        self._interrupt: BaseException | None = None
         self._executor = executor
         self._checkpoint = checkpoint
         self._checkpoint_every = checkpoint_every
@@ -59,7 +60,14 @@ class Boundary:
             if outcome.rolled_back_to is not None:
                 rolled_back_to = outcome.rolled_back_to
                 self.fault_step = outcome.fault_step
+                self._interrupt = outcome.interrupt
         return rolled_back_to
+
+    def raise_interrupt(self) -> None:
+        """Raise what interrupted the last rollback, such as Ctrl-C, once."""
+        interrupt, self._interrupt = self._interrupt, None
+        if interrupt is not None:
+            raise interrupt
 
     def close(self) -> None:
         """Carry out no more commands."""

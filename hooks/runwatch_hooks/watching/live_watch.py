@@ -136,6 +136,8 @@ class LiveWatch(Watch):
             self._reports.tell_faults(progress.last_step, time.time(), num_lost=self._rows.num_lost)
             self._rows.begin_step()
         self._begin_step()
+        if rolled_back_to is not None:
+            self._boundary.raise_interrupt()
         return self._compliance.observed(
             StepReport(
                 step=step,
