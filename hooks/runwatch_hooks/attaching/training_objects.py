@@ -99,6 +99,10 @@ def _has_state(item: object) -> bool:
     return isinstance(item, HasState)
 
 
+def _can_be_kept(item: object) -> bool:
+    return isinstance(item, HasState | Generator)
+
+
 def extra_of(
     extra: Mapping[str, HasState | Generator] | None,
     dataloader: object | None,
@@ -108,6 +112,10 @@ def extra_of(
     if extra is not None and not _is_mapping(extra):
         raise AttachError(f"extra: found {_found(extra)}, wanted a mapping")
     items = dict(extra or {})
+    for name, item in items.items():
+        if not _can_be_kept(item):
+            wanted = "wanted an object with `state_dict` and `load_state_dict`, or a generator"
+            raise AttachError(f"extra {name!r}: found {_found(item)}, {wanted}")
     if isinstance(dataloader, HasState):
         items["dataloader"] = dataloader
     items |= {f"deepspeed.loss_scale{index}": LossScale(one) for index, one in enumerate(zeros)}

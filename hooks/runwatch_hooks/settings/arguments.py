@@ -30,10 +30,16 @@ def check_text(place: str, text: object) -> None:
 
 
 def folder_of(place: str, path: object) -> Path:
-    """The folder as a Path. Raises AttachError if `path` is not a path."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise AttachError(f"{place}: found {type(path).__name__}, wanted the path of a folder")
-    return Path(cast("str | os.PathLike[str]", path))
+    """The folder as a Path. Raises AttachError if `path` cannot be one."""
+    wanted = "wanted the path of a folder"
+    text = path
+    if isinstance(path, os.PathLike):
+        text = os.fspath(cast("os.PathLike[str] | os.PathLike[bytes]", path))
+    if not isinstance(text, str):
+        raise AttachError(f"{place}: found {type(text).__name__}, {wanted}")
+    if "\0" in text:
+        raise AttachError(f"{place}: found a zero byte, {wanted}")
+    return Path(text)
 
 
 def count_of(place: str, number: object, *, least: int) -> int:

@@ -128,10 +128,14 @@ def override(
     )
     check_text("run", run)
     check_text("project", found.project)
-    if found.group:
+    if not _is_empty(found.group):
         check_text("group", found.group)
     run_id = _given("run_id", run_id)
     return replace(found, run_id=run_id or _goes_on_with(environment.run_id, run))
+
+
+def _is_empty(text: object) -> bool:
+    return isinstance(text, str) and not text
 
 
 def _given(place: str, text: object) -> str | None:

@@ -1,6 +1,6 @@
 """What the program allows to be done to its run. The service cannot override it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, SupportsFloat, cast
@@ -24,6 +24,8 @@ _COUNTS: Final = {
     "snapshots": 3,
 }
 """Options that are whole numbers, each with its smallest allowed value."""
+_NO_ANSWER: Final = (TypeError, ValueError, RuntimeError)
+"""What an array or a tensor of several elements raises when it is compared or made a number."""
 
 
 def kinds_of(allow: object) -> tuple[str, ...]:
@@ -75,21 +77,31 @@ class Options:
     first promise, and small models on a CPU would be thinned from the start."""
 
     def __post_init__(self) -> None:
-        unknown = [kind for kind in self.allow if kind not in ACTION_KINDS]
+        unknown = [kind for kind in self.allow if not _is_one_of(kind, ACTION_KINDS)]
         if unknown:
             raise AttachError(f"allow: found {unknown[0]!r}, wanted some of {ACTION_KINDS}")
         for name, least in _COUNTS.items():
             number = getattr(self, name)
             if number is not None or name not in _OPTIONAL:
                 object.__setattr__(self, name, count_of(name, number, least=least))
-        if self.guard not in (False, True, "outliers"):
+        if not _is_one_of(self.guard, (False, True, "outliers")):
             raise AttachError(f'guard: found {self.guard!r}, wanted True, False or "outliers"')
         share = self.max_overhead
-        if share is not None and not (_is_number(share) and 0.0 < share < 1.0):
+        if share is not None and not _is_share(share):
             raise AttachError(f"max_overhead: found {share!r}, wanted a share such as 0.005")
         if self.checkpoint_every is not None and self.checkpoints is None:
             raise AttachError("checkpoint_every: found no folder, wanted `checkpoints`")
 
 
-def _is_number(share: object) -> bool:
-    return isinstance(share, SupportsFloat)
+def _is_one_of(value: object, wanted: Container[object]) -> bool:
+    try:
+        return value in wanted
+    except _NO_ANSWER:
+        return False
+
+
+def _is_share(share: object) -> bool:
+    try:
+        return isinstance(share, SupportsFloat) and 0.0 < float(share) < 1.0
+    except _NO_ANSWER:
+        return False

@@ -54,6 +54,13 @@ def test_an_argument_that_cannot_be_used_is_named(
     assert facts() == before
 
 
+class BytesPath:
+    """A path in bytes, as `os.PathLike` allows."""
+
+    def __fspath__(self) -> bytes:
+        return b"spool"
+
+
 class Lookahead:
     """A wrapper of one's own that is no optimizer of torch's."""
 
@@ -92,6 +99,10 @@ class Lookahead:
         ({"token": str}, "token: found type, wanted a text"),
         ({"run_id": 7}, "run_id: found int, wanted a text"),
         ({"spool": 7}, "spool: found int, wanted the path of a folder"),
+        ({"spool": "a\0b"}, "spool: found a zero byte, wanted the path of a folder"),
+        ({"spool": BytesPath()}, "spool: found bytes, wanted the path of a folder"),
+        ({"group": 0}, "group: found int, wanted a text"),
+        ({"group": np.ones(2)}, "group: found ndarray, wanted a text"),
         ({"checkpoints": 7}, "checkpoints: found int, wanted the path of a folder"),
         ({"bundles": 7}, "bundles: found int, wanted the path of a folder"),
         ({"keep": "3"}, "keep: found the text '3', wanted a whole number, at least 1"),
@@ -103,12 +114,22 @@ class Lookahead:
         ({"keep": float("inf")}, "keep: found inf, wanted a whole number"),
         ({"keep": torch.ones(3)}, "keep: found Tensor, wanted a whole number"),
         ({"max_overhead": "0.005"}, "max_overhead: found '0.005', wanted a share such as"),
+        (
+            {"max_overhead": np.ones(2)},
+            r"max_overhead: found array\(\[1\., 1\.\]\), wanted a share",
+        ),
+        ({"guard": "yes"}, "guard: found 'yes', wanted True, False or \"outliers\""),
+        ({"guard": np.ones(2)}, r"guard: found array\(\[1\., 1\.\]\), wanted True, False or"),
+        ({"guard": torch.ones(2)}, r"guard: found tensor\(\[1\., 1\.\]\), wanted True, False or"),
         ({"state": 7}, r"state: found int, wanted what `watch.state_dict\(\)` returned"),
         ({"config": ["lr", 1]}, "config: found list, wanted a mapping"),
         ({"extra": [1]}, "extra: found list, wanted a mapping"),
+        ({"extra": {"ema": None}}, "extra 'ema': found none, wanted an object with `state_dict`"),
+        ({"extra": {"ema": np.ones(2)}}, "extra 'ema': found ndarray, wanted an object with"),
         ({"allow": "rollback"}, "allow: found 'rollback', wanted a tuple of some of"),
         ({"allow": 3}, "allow: found 3, wanted a tuple"),
         ({"allow": (3,)}, "allow: found 3, wanted some of"),
+        ({"allow": (np.ones(2),)}, r"allow: found array\(\[1\., 1\.\]\), wanted some of"),
     ],
 )
 def test_whatever_stands_in_for_an_argument_is_told_from_one(
