@@ -126,7 +126,8 @@ def _visible_below(module: nn.Module, path: str, seen: set[int]) -> Iterator[tup
 def _is_compiled(module: nn.Module) -> bool:
     return (
         isinstance(module, torch.jit.ScriptModule)
-        or hasattr(module, "_orig_mod")
+        # Not by `hasattr`: a module of the program's may answer to any name.
+        or "_orig_mod" in module._modules  # pyright: ignore[reportPrivateUsage]
         or getattr(module, "_compiled_call_impl", None) is not None
     )
 

@@ -4,7 +4,7 @@ import copy
 import io
 import warnings
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
 import torch
@@ -31,6 +31,20 @@ class Odd(nn.Module):
 
     def forward(self, x: Tensor) -> object:
         return self.wrap(self.inner(x))
+
+
+class Answering(nn.Module):
+    """Has an answer to every name, as a wrapper that passes on what it does not know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(3, 3)
+
+    def __getattr__(self, name: str) -> Any:
+        return self._modules.get(name, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.inner(x))
 
 
 class Twice(nn.Module):
@@ -164,6 +178,16 @@ def test_a_copy_or_a_pickle_made_meanwhile_does_nothing_and_needs_nothing_of_our
 
     assert seen.shapes == {}
     assert b"runwatch" not in file.getvalue()
+
+
+def test_a_module_that_answers_every_name_is_not_taken_for_a_compiled_one() -> None:
+    model = Answering()
+    seen = Seen(model)
+    seen.taps.open()
+    model(torch.ones(2, 3))
+    seen.taps.close()
+
+    assert seen.shapes == {"(model)": [(2, 3)], "inner": [(2, 3)]}
 
 
 @pytest.mark.slow
