@@ -56,6 +56,8 @@ class _OpenRow:
     stats: NDArray[np.float32]
     """(S, T)"""
     parts: tuple[_Part, ...]
+    is_whole: bool
+    """Whether no part of it was lost, so that its totals are those of all layers."""
     sampled: Sampled = EVERYTHING
     sharing: Sharing | None = None
     at_rest: tuple[int, ...] = ()
@@ -85,7 +87,9 @@ class RowAssembly:
     def __init__(self, faults: Faults | None = None) -> None:
         self._faults = faults or Faults()
         self._open: deque[_OpenRow] = deque()
-        self._readbacks: dict[torch.device, Readback] = {}
+        self._readbacks: dict[tuple[torch.device, bool], Readback] = {}
+        """By device, and whether stats are among the numbers. Rows without, as of what is logged,
+        would otherwise take the room of the steps."""
         self._jumps = Jumps()
         self._loss_spacing = LossSpacing()
         self._totals = RunTotals()
@@ -115,6 +119,9 @@ class RowAssembly:
             else:
                 stats[:, slots] = tensor.numpy()
         parts = self._send(distant, {k: v for k, v in numbers.items() if isinstance(v, Tensor)})
+        sent = tuple(part for part in parts if part is not None)
+        is_whole = len(sent) == len(parts)
+        self.num_lost += not is_whole
         metrics = {k: float(v) for k, v in numbers.items() if not isinstance(v, Tensor)}
         self._open.append(
             _OpenRow(
@@ -124,7 +131,8 @@ class RowAssembly:
                 metrics,
                 layout,
                 stats,
-                parts,
+                sent,
+                is_whole,
                 reading.sampled or EVERYTHING,
                 reading.sharing,
                 reading.at_rest,
@@ -165,26 +173,26 @@ class RowAssembly:
         self,
         distant: dict[torch.device, tuple[_Slots, Tensor | None]],
         numbers: Mapping[str, Tensor],
-    ) -> tuple[_Part, ...]:
+    ) -> list[_Part | None]:
+        """Start copying what is on each device; None for one whose ring of buffers is full."""
         for tensor in numbers.values():
             distant.setdefault(tensor.device, ((), None))
-        parts: list[_Part] = []
+        parts: list[_Part | None] = []
         for device, (slots, stats) in distant.items():
             mine = {name: one for name, one in numbers.items() if one.device == device}
             names = tuple(mine)
             pieces = [] if stats is None else [stats.reshape(-1)]
             values = torch.cat([*pieces, *(mine[name].reshape(1) for name in names)])
-            ticket = self._readback(device, values.numel()).send(values)
-            if ticket is None:
-                self.num_lost += 1
-            else:
-                parts.append(_Part(ticket, slots, names))
-        return tuple(parts)
+            ring = self._readback(device, values.numel(), has_stats=stats is not None)
+            ticket = ring.send(values)
+            parts.append(None if ticket is None else _Part(ticket, slots, names))
+        return parts
 
-    def _readback(self, device: torch.device, num_values: int) -> Readback:
-        found = self._readbacks.get(device)
+    def _readback(self, device: torch.device, num_values: int, *, has_stats: bool) -> Readback:
+        found = self._readbacks.get((device, has_stats))
         if found is None or found.num_values < num_values:
-            found = self._readbacks[device] = Readback(num_values + _ROOM_FOR_NUMBERS, device)
+            found = Readback(num_values + _ROOM_FOR_NUMBERS, device)
+            self._readbacks[device, has_stats] = found
         return found
 
     def _finish(self, row: _OpenRow) -> Row:
@@ -202,10 +210,11 @@ class RowAssembly:
             metrics["own_time"] = row.own_time.seconds()
         if "clip_coef" in metrics:
             metrics["clipped"] = float(not metrics["clip_coef"] >= 1.0)
-        if row.layout is not None and row.sharing is not None:
-            metrics |= over_parts(row.stats)
-        elif row.layout is not None and row.sampled.gradients:
-            metrics |= self._totals.over(row.layout, row.stats, weights=row.sampled.weights)
+        if row.layout is not None and row.is_whole:
+            if row.sharing is not None:
+                metrics |= over_parts(row.stats)
+            elif row.sampled.gradients:
+                metrics |= self._totals.over(row.layout, row.stats, weights=row.sampled.weights)
         return Row(
             step=row.step,
             segment=row.segment,
