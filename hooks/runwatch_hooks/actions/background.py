@@ -27,10 +27,12 @@ class Background:
         self._thread: threading.Thread | None = None
 
     def submit(self, work: Work) -> None:
+        """Raises RuntimeError if no thread can be started; the next piece of work tries again."""
         if self._thread is None:
             # A daemon thread, so that a hanging disk cannot keep the trainer from exiting.
-            self._thread = threading.Thread(target=self._run, name="runwatch-disk", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="runwatch-disk", daemon=True)
+            thread.start()
+            self._thread = thread
             atexit.register(self._close_at_exit)
         self._work.put(work)
 

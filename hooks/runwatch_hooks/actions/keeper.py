@@ -73,11 +73,11 @@ class CheckpointKeeper:
         self.check_free()
         captured = self._captured = capture(self._captured)
         save = Save(Probation(step, self._good_after), command)
-        self._on_probation.append(save)
-        self._is_writing = True
         has_arrived = self._has_arrived = threading.Event()
         self._note_arrival()
         self._background.submit(lambda: self._write(save, captured, actor, has_arrived))
+        self._on_probation.append(save)
+        self._is_writing = True
 
     def note_step(self, step: int, *, healthy: bool) -> list[Checkpoint]:
         """Judge the checkpoints on probation by a step; returns those that are good now."""

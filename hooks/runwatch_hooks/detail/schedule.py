@@ -28,7 +28,7 @@ class Schedule:
 
     def ask(self, next_step: int, num_steps: int) -> None:
         """Measure everything at `num_steps` steps, from `next_step` on."""
-        self._asked_until = next_step + num_steps
+        self._asked_until = max(self._asked_until, next_step + num_steps)
 
     def forget(self, next_step: int) -> None:
         """After a rollback: a request was for the steps before it, and is not continued."""

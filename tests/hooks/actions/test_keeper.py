@@ -72,3 +72,18 @@ def test_what_has_not_arrived_is_waited_for_at_the_end(keeper: CheckpointKeeper)
     assert keeper.drain(60.0)
     assert flag.num_waits == 1
     assert len(keeper.written()) == 1
+
+
+def test_a_checkpoint_whose_thread_cannot_be_started_does_not_stand_in_the_way_of_the_next(
+    keeper: CheckpointKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as limit:
+        limit.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError):
+            begin(keeper, Late(is_there=True))
+    begin(keeper, Late(is_there=True))
+
+    assert len(until(keeper.written)) == 1

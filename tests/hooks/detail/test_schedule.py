@@ -40,3 +40,12 @@ def test_after_a_rollback_it_is_not_asked_again() -> None:
     schedule.forget(2)
 
     assert taken(schedule, 2, 20) == ([], [])
+
+
+def test_a_second_command_does_not_shorten_the_first() -> None:
+    schedule = Schedule(None, None)
+    taken(schedule, 0, 5)
+    schedule.ask(5, 4)
+    schedule.ask(6, 1)
+
+    assert taken(schedule, 6, 12) == ([6, 7, 8], [6, 7, 8])
