@@ -1,26 +1,25 @@
 """Carries out commands at the boundary after a step, and produces their receipts.
 
 Before a command has an effect, the allow-list, its expiry, its attempt and the journal of commands
-already answered are checked: the trainer decides. Nothing here raises into the training loop.
+already answered are checked: the trainer decides. Nothing here raises into the training loop but
+what interrupts the program, such as Ctrl-C.
 """
 
-import time
 from collections.abc import Collection, Mapping
-from typing import cast
+from typing import Final, cast
 
 import msgspec
 
 from runwatch.commands import ACTION_KINDS, Command, CommandState, Receipt
 from runwatch.frames import Event, Scalar
-from runwatch_hooks.actions.checkpoint_files import CheckpointFacts
-from runwatch_hooks.actions.checkpoints import Loaded
 from runwatch_hooks.actions.effects import Effect, Effects, LooksClosely
 from runwatch_hooks.actions.errors import ActionError
 from runwatch_hooks.actions.journal import Journal, receipts_of
 from runwatch_hooks.actions.keeper import CheckpointKeeper, Save
 from runwatch_hooks.actions.lr_scale import LrScale
 from runwatch_hooks.actions.outcomes import Notes, Outcome, event_of
-from runwatch_hooks.actions.pace import SnapshotPace
+from runwatch_hooks.actions.paced_snapshots import PacedSnapshots
+from runwatch_hooks.actions.resuming import checkpoint_to_resume
 from runwatch_hooks.actions.snapshots import SnapshotRing
 from runwatch_hooks.actions.training_state import TrainingState
 from runwatch_hooks.agreement import Ended, Meeting, Standing
@@ -53,12 +52,15 @@ class Actor:
         if unknown:
             raise ValueError(f"allow: found {unknown[0]!r}, wanted some of {ACTION_KINDS}")
         self._state = state
-        self._snapshots = snapshots
         self._lr_scale = lr_scale
         self._checkpoints = checkpoints
         self._allow = frozenset(allow)
-        self.pace = SnapshotPace(snapshot_every)
-        self._noted_at: float | None = None
+        # Without a rollback, nothing could ever use a snapshot.
+        self._paced = PacedSnapshots(
+            snapshots, lr_scale, every=snapshot_every, are_taken="rollback" in self._allow
+        )
+        self.pace: Final = self._paced.pace
+        """How often snapshots are taken."""
         self._rank = rank
         self._journal = Journal()
         self._effects = Effects(state, snapshots, lr_scale, checkpoints, detail)
@@ -70,36 +72,26 @@ class Actor:
 
     def begin(self, next_step: int) -> None:
         """Before the first step: take a snapshot of the state from which the run starts."""
-        self._take_snapshot(next_step - 1, now=0.0)
+        self._paced.take(next_step - 1, now=0.0)
 
     def note_step(self, step: int, *, healthy: bool, now: float) -> Notes:
         """A step has ended: judge the saved states on probation, and take a snapshot when due.
 
         `healthy` means that loss and gradients were finite. A step that AMP skipped is healthy.
         """
-        self._snapshots.note_step(step, healthy=healthy)
-        self._time_step()
-        paced: tuple[Event, ...] = ()
-        if healthy and (step + 1) % self.pace.every == 0:
-            paced = self._take_snapshot(step, now)
-        self._noted_at = time.perf_counter()
-        paced += tuple(
+        events = self._paced.note_step(step, healthy=healthy, now=now) + tuple(
             Event(step, "unwatched", now, {"what": notice})
             for notice in self._lr_scale.take_notices()
         )
         if self._checkpoints is None:
-            return Notes(events=paced)
+            return Notes(events=events)
         notes = self._report_written(step + 1, now)
         promoted = self._checkpoints.note_step(step, healthy=healthy)
         good = tuple(
             Event(step, "checkpoint_good", now, {"path": str(item.path), "of_step": item.step})
             for item in promoted
         )
-        return Notes(notes.receipts, paced + notes.events + good)
-
-    def _time_step(self) -> None:
-        if self._noted_at is not None:
-            self.pace.note_step(time.perf_counter() - self._noted_at)
+        return Notes(notes.receipts, events + notes.events + good)
 
     def apply(self, command: Command, *, attempt: int, next_step: int, now: float) -> Outcome:
         """Carry out a command, or refuse it with a reason. Never raises; an id is applied at most
@@ -172,43 +164,18 @@ class Actor:
         )
 
     def resume(self, meeting: Meeting | None = None) -> int | None:
-        """Load the newest sound checkpoint: of this run, or else of another in the folder. With
-        several ranks, the newest that all of them can load.
+        """Load the newest sound checkpoint (`checkpoint_to_resume`).
 
-        Returns the step to train next, or None without a checkpoint. Unlike a rollback, this takes
-        a checkpoint that is still on probation: the last one of a run that was stopped normally had
-        no further steps to prove itself. Raises StateMismatchError, StoreError.
+        Returns the step to train next, or None without a checkpoint. Raises StateMismatchError,
+        StoreError.
         """
-        loaded = self._load_newest() if meeting is None else self._load_common(meeting)
-        if self._checkpoints is None:
-            return None
-        if loaded is None:
-            num_nonfinite = self._checkpoints.num_nonfinite()
-            if num_nonfinite:
-                log.warning("nothing to resume; checkpoints that are not finite: %d", num_nonfinite)
+        loaded = checkpoint_to_resume(self._checkpoints, meeting)
+        if loaded is None or self._checkpoints is None:
             return None
         self._state.restore(loaded.tree, is_resumed=True)
         self.load_state_dict(cast("dict[str, object]", loaded.actor))
         self._checkpoints.go_on_from(loaded.checkpoint)
         return loaded.checkpoint.step + 1
-
-    def _load_newest(self) -> Loaded | None:
-        if self._checkpoints is None:
-            return None
-        return self._checkpoints.load_newest(_is_sound, of_any_run=True)
-
-    def _load_common(self, meeting: Meeting) -> Loaded | None:
-        keeper = self._checkpoints
-        held = set[int]() if keeper is None else set(keeper.steps(_is_sound, of_any_run=True))
-        while (step := meeting.common(held)) is not None and keeper is not None:
-            loaded = keeper.load_newest(
-                lambda facts: _is_sound(facts) and facts.step == step, of_any_run=True
-            )
-            run_id = None if loaded is None else loaded.checkpoint.facts.run_id
-            if meeting.all_took_one(run_id):
-                return loaded
-            held.discard(step)  # damaged on a rank, or not the same run's: no rank takes it
-        return None
 
     def close(self, *, next_step: int, now: float, timeout_s: float) -> Notes:
         """Wait for a checkpoint that is being written, and stop scaling learning rates."""
@@ -276,28 +243,6 @@ class Actor:
         actor["journal"] = [*self._journal.to_document(), msgspec.to_builtins(done)]
         return actor
 
-    def _take_snapshot(self, step: int, now: float) -> tuple[Event, ...]:
-        """Take a snapshot. Returns an event if its cost has changed the interval."""
-        if "rollback" not in self._allow:  # nothing could ever use it
-            return ()
-        self._lr_scale.settle()
-        began_at = time.perf_counter()
-        try:
-            self._snapshots.take(step)
-        except Exception as error:  # from a user's `state_dict`, or out of memory
-            if is_of_a_signal(error):
-                raise
-            log.warning("no snapshot after step %d", step, exc_info=True)
-            return ()
-        if not self.pace.note_capture(time.perf_counter() - began_at):
-            return ()
-        detail: dict[str, Scalar] = {
-            "every": self.pace.every,
-            "capture_s": self.pace.capture_s,
-            "step_s": self.pace.step_s,
-        }
-        return (event_of("snapshot_pace", step, now, None, detail),)
-
     def _report_written(self, next_step: int, now: float) -> Notes:
         saves = self._checkpoints.written() if self._checkpoints is not None else []
         reports = [self._report(save, next_step, now) for save in saves]
@@ -319,7 +264,3 @@ class Actor:
         receipt = msgspec.structs.replace(accepted, state=state, detail=detail)
         self._journal.add(receipt)
         return receipt, event
-
-
-def _is_sound(facts: CheckpointFacts) -> bool:
-    return not facts.is_suspect and not facts.is_undone
