@@ -4,11 +4,9 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 
-from runwatch.errors import InvalidInputError
 from runwatch.vocabulary import RunId
-from runwatch_hooks.actions import ActionError
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.lifecycle.run_end import Status
 from runwatch_hooks.own_log import OwnLog
@@ -26,6 +24,7 @@ from runwatch_hooks.watching.boundary import Boundary
 from runwatch_hooks.watching.inert_watch import InertWatch
 from runwatch_hooks.watching.lifetime import Lifetime
 from runwatch_hooks.watching.loop_compliance import LoopCompliance
+from runwatch_hooks.watching.own_state import OwnState
 from runwatch_hooks.watching.shutdown import Shutdown
 from runwatch_hooks.wrapping.graph_capture import is_capturing
 
@@ -68,6 +67,9 @@ class LiveWatch(Watch):
             self._rows, boundary, output, reports, faults, instruments.witness
         )
         self._progress = Progress(reports, boundary.actor, is_leader=is_leader)
+        self._own_state = OwnState(
+            run_id, self._progress, boundary.actor, instruments.guard, self._rows.weights
+        )
         self.lifetime: Final = Lifetime(
             run_id,
             open_channel=open_channel,
@@ -227,43 +229,10 @@ class LiveWatch(Watch):
         return next_step
 
     def state_dict(self) -> dict[str, object]:
-        guard = self._instruments.guard
-        if self._shutdown.does_device_hang:
-            guard = None  # its state lies on the device, and reading it would hang too
-        return {
-            "run_id": self.run_id,
-            "next_step": self._progress.next_step,
-            "actor": self._actor.state_dict(),
-            "guard": {} if guard is None else guard.state_dict(),
-            "norms": self._rows.weights.state_dict(),
-        }
+        return self._own_state.save(does_device_hang=self._shutdown.does_device_hang)
 
     def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
-        next_step, actor = state_dict.get("next_step"), state_dict.get("actor")
-        past = state_dict.get("guard", {})
-        is_whole = isinstance(actor, dict | None) and isinstance(past, dict)
-        if not isinstance(next_step, int) or not is_whole:
-            raise InvalidInputError(
-                f"state_dict: found the keys {sorted(state_dict)}, wanted what a watch returned"
-            )
-        try:
-            self._load(cast("dict[str, object] | None", actor), cast("dict[str, object]", past))
-        except (KeyError, TypeError, ValueError, RuntimeError, ActionError) as error:
-            found = f"{type(error).__name__}: {error}"
-            raise InvalidInputError(
-                f"state_dict: found {found}, wanted what a watch returned"
-            ) from error
-        self._progress.next_step = next_step
-        self._rows.weights.load_state_dict(state_dict.get("norms"), next_step)
-
-    def _load(self, actor: dict[str, object] | None, past: dict[str, object]) -> None:
-        """Load both states, or neither if one of them does not fit."""
-        if actor is not None:  # None: the state comes from a run that was not watched
-            self._actor.check_state_dict(actor)
-        if (guard := self._instruments.guard) is not None:
-            guard.load_state_dict(past)
-        if actor is not None:
-            self._actor.load_state_dict(actor)
+        self._own_state.load(state_dict)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "LiveWatch":
         """The same watch: a program that copies the object holding it still trains one run."""
