@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.alerts import AlertState
 from runwatch.rules import IN_CODE_NAMES
-from runwatch.vocabulary import PolicyMode, RunId
+from runwatch.vocabulary import AlertId, PolicyMode, RunId
 from runwatch_server.alerts.records import AlertRecord
 from runwatch_server.clock import Clock
 from runwatch_server.commands.queries import find_addressee
@@ -27,11 +27,14 @@ from runwatch_server.notify.records import (
     NewDelivery,
     TimeBefore,
 )
+from runwatch_server.notify.released import find_page_of
 from runwatch_server.notify.settling import LASTING_S, is_milestone, is_soon
 
 GROUP_S: Final = 2.0
 """Alerts of one run within this many seconds make one message: a NaN sets off several rules at
 once."""
+
+_IS_OPEN: Final = (DeliveryState.DELIVERED, DeliveryState.WAITING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +62,7 @@ class Outbox:
         firing = await queries.find_firing(connection, alert.run_id, alert.id)
         now = self.clock.wall()
         # Those that wait, too: one of them may be on its way with what was known before.
-        to_tell = (DeliveryState.DELIVERED, DeliveryState.WAITING)
-        again = [one.number for one in firing.values() if one.state in to_tell]
+        again = [one.number for one in firing.values() if one.state in _IS_OPEN]
         await queries.mark(connection, again, {"due_at": now})
         for receiver in self.receivers:
             if receiver.name not in firing and receiver.wanted.takes(alert.severity, alert.project):
@@ -78,20 +80,21 @@ class Outbox:
             connection, alert, layer_group=group, times=times, at=now
         ):
             return  # a relapse: people already know
-        told: dict[str, Delivery] = {}
-        if before is not None and await settling_queries.take_over(
-            connection, alert.run_id, before
-        ):
-            told = await queries.find_firing(connection, alert.run_id, before.alert_id)
-        is_news = is_milestone(times) or await self._asks(connection, alert.run_id)
-        for receiver in self.receivers:
-            if receiver.wanted.takes(alert.severity, alert.project):
-                known = told.get(receiver.name)
-                if known is not None and await _keeps_open(connection, receiver, known):
-                    delivery = _next_time(alert, known, now, is_news=is_news)
-                else:
-                    delivery = await _first_time(connection, alert, receiver, now)
-                await queries.insert_delivery(connection, delivery)
+        page = await find_page_of(connection, alert)
+        wanting = [one for one in self.receivers if one.wanted.takes(alert.severity, alert.project)]
+        if page is not None:
+            told = await _told_of_page(connection, alert, page)
+        else:
+            told = await _told_before(connection, alert, before, wanting)
+        is_news = page is None and is_milestone(times)
+        is_news = is_news or await self._asks(connection, alert.run_id)
+        for receiver in wanting:
+            known = told.get(receiver.name)
+            if known is not None:
+                delivery = _next_time(alert, known, now, is_news=is_news)
+            else:
+                delivery = await _first_time(connection, alert, receiver, now)
+            await queries.insert_delivery(connection, delivery)
 
     async def _time_before(
         self, connection: AsyncConnection, alert: AlertRecord, group: str
@@ -124,10 +127,35 @@ class Outbox:
                 )
 
 
+async def _told_of_page(
+    connection: AsyncConnection, alert: AlertRecord, page: AlertId
+) -> dict[str, Delivery]:
+    """What each receiver has open of the page that explained the alert."""
+    told = await queries.find_firing(connection, alert.run_id, page)
+    return {name: known for name, known in told.items() if known.state in _IS_OPEN}
+
+
+async def _told_before(
+    connection: AsyncConnection,
+    alert: AlertRecord,
+    before: TimeBefore | None,
+    receivers: Sequence[Receiver],
+) -> dict[str, Delivery]:
+    """What each receiver has open, and keeps open, of the earlier occurrence."""
+    if before is None or not await settling_queries.take_over(connection, alert.run_id, before):
+        return {}
+    told = await queries.find_firing(connection, alert.run_id, before.alert_id)
+    return {
+        receiver.name: told[receiver.name]
+        for receiver in receivers
+        if receiver.name in told and await _keeps_open(connection, receiver, told[receiver.name])
+    }
+
+
 async def _keeps_open(connection: AsyncConnection, receiver: Receiver, told: Delivery) -> bool:
     """Whether a receiver that was notified of the earlier occurrence has the incident open and
     keeps it open: the earlier one's end is not sent, only the end of this one."""
-    if told.state not in (DeliveryState.DELIVERED, DeliveryState.WAITING):
+    if told.state not in _IS_OPEN:
         return False
     return not receiver.send_resolved or await queries.withhold_end(connection, told)
 

@@ -18,6 +18,8 @@ class Explanation:
     is_open: bool
     layers: tuple[str, ...]
     num_layers: int
+    inhibited_by: str | None = None
+    """What had explained it when it was over; of one that is open its own last word says so."""
 
 
 def may_explain(source: Explanation, edge: Inhibition, reported: Transition) -> bool:
