@@ -11,6 +11,7 @@ from runwatch.rules import load_rules
 from runwatch.rules.diagnosis import Cause, Sign, rank
 from runwatch.rules.evidence import (
     Recorded,
+    began_at,
     departure,
     grew_before,
     layer_signs,
@@ -138,6 +139,26 @@ def test_a_loss_that_leapt_after_a_jump_of_the_learning_rate_did_not_go_first() 
     leapt = departure(series([*noisy(2.0, 99), 9.0]), onset=99)
 
     assert order_signs(leapt, leapt, False, lr_jumped=True) == {}
+
+
+def test_a_leap_that_nothing_has_made_good_is_where_it_began_however_late_the_onset() -> None:
+    leapt = series([*noisy(2.0, 200), *noisy(3.7, 120)])
+
+    assert [began_at(leapt, onset) for onset in (200, 230, 233, 250, 300)] == [
+        200,
+        230,
+        200,
+        200,
+        200,
+    ]
+
+
+def test_what_is_no_leap_or_was_made_good_is_not_where_it_began() -> None:
+    healed = series([*noisy(2.0, 200), *noisy(3.7, 20), *noisy(2.0, 100)])
+    fell = series([*noisy(2.0, 200), *noisy(0.7, 120)])
+    crept = series([*noisy(2.0, 200), *[2.0 * 1.005**step for step in range(120)]])
+
+    assert [began_at(one, 260) for one in (healed, fell, crept, NOTHING)] == [260] * 4
 
 
 def test_a_gradient_that_doubled_before_the_onset_had_been_growing() -> None:

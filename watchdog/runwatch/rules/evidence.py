@@ -20,6 +20,9 @@ LOOK_BACK_STEPS: Final = 256
 LOOK_AHEAD_STEPS: Final = 64
 _NEAR_STEPS: Final = 32
 """A series that left its past so few steps before the onset has to do with it."""
+_LEAP_STEPS: Final = 128
+"""A leap of the loss so few steps before the onset is where it began, if nothing has made it good
+since: what the rule waits for came later."""
 _DEVIATIONS: Final = 6.0
 _LEAST_MOVE: Final = 0.25
 """Of the median: what moves by less has not left its past, however quiet that was."""
@@ -100,6 +103,25 @@ def departure(series: Recorded, onset: int) -> Departure | None:
         if stayed or is_telling[place]:
             return _departure_at(series, int(near.steps_N[place]), centre)
     return None
+
+
+def began_at(loss: Recorded, onset: int) -> int:
+    """The step at which what an alert is about began: its onset, or a leap of the loss well before
+    it that nothing has made good since."""
+    if departure(loss, onset) is not None:
+        return onset
+    for earlier in range(onset - _NEAR_STEPS, onset - _LEAP_STEPS, -_NEAR_STEPS):
+        gone = departure(loss, earlier)
+        if gone is not None and gone.has_leapt and gone.step < onset and _lasts(loss, gone, onset):
+            return gone.step
+    return onset
+
+
+def _lasts(loss: Recorded, gone: Departure, onset: int) -> bool:
+    """Whether a loss that rose has stayed above half of the way that it came."""
+    since = loss.since(gone.step).until(onset).values_N
+    half = gone.before + 0.5 * (gone.value - gone.before)
+    return gone.value > gone.before and bool((since > half).mean() >= _STAYED)
 
 
 def _departure_at(series: Recorded, step: int, centre: float) -> Departure:

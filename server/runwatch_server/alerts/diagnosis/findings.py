@@ -15,6 +15,7 @@ from runwatch.rules.evidence import (
     LOOK_BACK_STEPS,
     Departure,
     Recorded,
+    began_at,
     departure,
     grew_before,
     in_order,
@@ -104,10 +105,12 @@ class SignFinder:
     async def _find(self, alert: AlertRecord, num_similar: int) -> Findings:
         onset = alert.onset_step
         series = await self._metrics(alert)
+        of_lr = lr_signs(series["lr"], onset, {name: series[name] for name in _OTHER_RATES})
+        began = onset if Sign.LR_JUMPED in of_lr else began_at(series["loss"], onset)
         far = {
             name: found
             for name in _IN_ORDER
-            if (found := departure(series[name], onset)) is not None
+            if (found := departure(series[name], began)) is not None
         }
         layers, num_layers = await self._layers(alert)
         async with self.database.read() as connection:
@@ -122,7 +125,6 @@ class SignFinder:
             segments = await segment_queries.list_segments(connection, alert.run_id, alert.rank)
             hosts = await find_hosts(connection, alert.run_id, alert.attempt)
         starts = {(one.attempt, one.segment): one.first_step for one in segments}
-        of_lr = lr_signs(series["lr"], onset, {name: series[name] for name in _OTHER_RATES})
         of_scaler = scaler_signs(
             series["loss_scale"], series["skipped"], series["clip_coef"], onset
         )
@@ -135,7 +137,7 @@ class SignFinder:
             **order_signs(
                 far.get("loss"),
                 far.get("grad_norm"),
-                grew_before(series["grad_norm"], onset),
+                grew_before(series["grad_norm"], began),
                 lr_jumped=Sign.LR_JUMPED in of_lr,
             ),
             **layer_signs(alert.facts.first_layer, alert.facts.widest.num_layers, num_layers),

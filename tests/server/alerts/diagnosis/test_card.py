@@ -63,6 +63,25 @@ def test_causes_are_ranked_by_what_the_run_shows(start_service: StartService) ->
     asyncio.run(scenario())
 
 
+def test_a_loss_that_leapt_long_before_the_onset_and_stayed_up_is_what_went_first(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await use(bench, {**DIAGNOSED, "when": "loss > 3"})
+            await bench.open()
+            await bench.send([*healthy(100), *[2.8] * 50, *[3.2] * 20], first_step=0)
+            await bench.settle()
+            (alert,) = [one for one in await bench.alerts() if one.rule == "LossUp"]
+            found = await card(bench, alert)
+
+            assert alert.onset_step == 150
+            assert [(one.series, one.step) for one in found.order] == [("loss", 100)]
+            assert found.causes[0].cause == "a bad batch"
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize(
     ("why", "likely"), [(Why.NO_OPTIMIZER, "left out"), (Why.NO_GRADIENT, "a cut graph")]
 )
