@@ -34,3 +34,13 @@ def test_its_inhibition_is_that_of_the_built_in_rules() -> None:
         f'alertname="{source}"': ['alertname=~"' + "|".join(targets) + '"']
         for source, targets in explained.items()
     }
+
+
+def test_the_heartbeat_is_sent_each_minute() -> None:
+    """Alertmanager leaves a repetition out that is due a moment after it looks."""
+    document = yaml.safe_load(EXAMPLE.read_text())
+    (switch,) = (
+        route for route in document["route"]["routes"] if route["receiver"] == "dead-mans-switch"
+    )
+
+    assert (switch["group_interval"], switch["repeat_interval"]) == ("1m", "50s")
