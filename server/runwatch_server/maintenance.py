@@ -42,7 +42,13 @@ class _Scheduler(Protocol):
     """The part of APScheduler that we use; the package has no types."""
 
     def add_job(
-        self, func: Callable[[], Awaitable[object]], trigger: str, *, seconds: float, id: str
+        self,
+        func: Callable[[], Awaitable[object]],
+        trigger: str,
+        *,
+        seconds: float,
+        id: str,
+        name: str,
     ) -> object: ...
     def start(self) -> None: ...
     def wakeup(self) -> None: ...
@@ -85,7 +91,8 @@ class Maintenance:
     async def run(self) -> None:
         scheduler = _new_scheduler()
         for name, job, every_s in self._jobs():
-            scheduler.add_job(_despite_overload(name, job), "interval", seconds=every_s, id=name)
+            turn = _turn(name, job)
+            scheduler.add_job(turn, "interval", seconds=every_s, id=name, name=name)
         scheduler.start()
         try:
             while True:
@@ -131,13 +138,16 @@ class Maintenance:
         )
 
 
-def _despite_overload(name: str, job: Job) -> Job:
-    """The job, skipping its turn while the database is away; APScheduler logs any other error."""
+def _turn(name: str, job: Job) -> Job:
+    """One turn of the job, skipped while the database is away, and left where it is as the service
+    stops; APScheduler logs any other error."""
 
     async def run() -> None:
         try:
             await job()
         except OverloadedError as error:
             log.warning("%s: %s; done in its next turn", name, error)
+        except asyncio.CancelledError:  # APScheduler takes this for an error, too
+            log.info("%s: stopped in the middle; done in its next turn", name)
 
     return run
