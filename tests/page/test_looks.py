@@ -11,8 +11,10 @@ import pytest
 from playwright.sync_api import Browser, expect
 from tests.end_to_end.real_service import RealService
 from tests.page.conftest import OpenWindow
+from tests.page.line import Line
 from tests.page.looking import let_it_fade, out_of_sight, settle
 from tests.page.seeding import Sender, Stream, curve, send_healthy, send_nan, send_ranks
+from tests.page.sent_run import SentRun
 from tests.page.visitor import DESKTOP, PHONE, Theme, Visitor
 from tests.waiting import until
 
@@ -113,6 +115,26 @@ def test_what_acts_on_a_run_stays_where_it_is_while_the_page_comes(
     let_it_fade(page)
 
     assert page.evaluate("window.shifted") < MOST_SHIFTED
+
+
+def test_the_age_of_the_last_step_is_as_wide_as_what_stood_in_its_place(
+    window: OpenWindow, service: RealService
+) -> None:
+    """On a phone the row of which it is a part would break elsewhere."""
+    run = SentRun(service, "seconds ago")
+    run.send([2.0] * 20)
+    visitor = window(viewport=PHONE)
+    line = Line(visitor.page)
+    line.hold("**/time.js*")
+    visitor.page.goto(f"/runs/{run.id}", wait_until="commit")
+    age = visitor.page.locator(".vitals dd:has(> time)")
+    expect(age).to_be_attached()
+    before = age.evaluate("(one) => one.offsetWidth")
+
+    line.mend("**/time.js*")
+    expect(age).to_contain_text("ago")
+
+    assert age.evaluate("(one) => one.offsetWidth") == before
 
 
 def test_every_control_of_a_run_is_reached_by_the_tab_key_and_shows_it(
