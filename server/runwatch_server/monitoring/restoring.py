@@ -29,22 +29,22 @@ async def restore(figures: RunFigures, database: Database, layouts: Layouts, *, 
         shown = await list_shown(connection, ended_after=now - ENDED_FOR_S, limit=MAX_RUNS)
     for one in reversed(shown):
         try:
-            await _restore_run(figures, database, layouts, one)
-        except Exception:  # damaged rows of a run, which its readers tell of; the service starts
-            log.exception("the figures of run %s were not restored", one.run_id)
+            await _restore_run(figures, one, database, layouts)
+        except Exception:  # whatever is damaged of this run, the service must start
+            log.exception("run %s is not in the metrics until it sends again", one.run_id)
 
 
 async def _restore_run(
-    figures: RunFigures, database: Database, layouts: Layouts, shown: Shown
+    figures: RunFigures, shown: Shown, database: Database, layouts: Layouts
 ) -> None:
+    run_id, late = shown.run_id, not shown.is_live
     async with database.read() as connection:
-        arrivals = await newest_frames(connection, shown.run_id, shown.attempt, limit=_NUM_FRAMES)
+        arrivals = await newest_frames(connection, run_id, shown.attempt, limit=_NUM_FRAMES)
     for arrival in arrivals:
         frame = await asyncio.to_thread(read_hot, arrival.frame)
         if frame is not None:
-            layout = await _layout_of(shown.run_id, frame, layouts)
-            at, late = arrival.received_at, not shown.is_live
-            figures.note(shown.run_id, frame, layout, at=at, late=late)
+            layout = await _layout_of(run_id, frame, layouts)
+            figures.note(run_id, frame, layout, at=arrival.received_at, late=late)
 
 
 async def _layout_of(run_id: RunId, frame: Frame, layouts: Layouts) -> Layout | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.server.harness import LAYOUT, Api, frame, new_id, serve
+from tests.server.harness import LAYOUT, Api, Storage, both_engines, frame, new_id, serve
 
 from runwatch.vocabulary import RunState
 from runwatch_server.monitoring.run_figures import Fleet, RunFacts
@@ -27,15 +27,16 @@ async def of_runs(api: Api) -> dict[str, float]:
     }
 
 
-async def test_a_run_that_is_silent_is_shown_after_a_restart_as_before(tmp_path: Path) -> None:
-    async with serve(tmp_path) as api:
+@both_engines
+async def test_a_run_that_is_silent_is_shown_after_a_restart_as_before(storage: Storage) -> None:
+    async with serve(storage) as api:
         run_id = await api.new_run()
         await api.put_layout(run_id, LAYOUT)
         await api.post(run_id, frame(1, [2.0, 1.5], stats=np.array([[1, 2], [3, 4]], np.float32)))
         await api.post(run_id, frame(2, [0.7], metric="val_loss", first_step=2))
         before = await of_runs(api)
 
-    async with serve(tmp_path, admin_key=api.admin_key) as api:
+    async with serve(storage, admin_key=api.admin_key) as api:
         after = await of_runs(api)
 
     assert after.pop("runwatch_run_last_frame_timestamp_seconds") == pytest.approx(
@@ -45,22 +46,24 @@ async def test_a_run_that_is_silent_is_shown_after_a_restart_as_before(tmp_path:
     assert after == before
 
 
-async def test_a_damaged_layout_costs_its_run_the_figures_and_nobody_the_service(
-    tmp_path: Path,
+async def test_a_run_whose_layout_is_damaged_keeps_no_service_from_starting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    stats = np.array([[1, 2]], np.float32)
     async with serve(tmp_path) as api:
-        runs = [await api.new_run() for _ in range(2)]
-        for run_id in runs:
-            await api.put_layout(run_id, LAYOUT)
-            await api.post(run_id, frame(1, [2.0], stats=np.array([[1, 2]], np.float32)))
-    (database,) = tmp_path.rglob("*.db")
-    with closing(sqlite3.connect(database)) as connection, connection:
-        connection.execute("UPDATE layouts SET document = x'00' WHERE run_id = ?", (runs[0],))
+        damaged = await api.new_run()
+        await api.post(damaged, frame(1, [2.0], stats=stats))
+        whole = await api.new_run()
+        await api.post(whole, frame(1, [0.5]))
+    with closing(sqlite3.connect(tmp_path / "runwatch.db")) as database, database:
+        database.execute("UPDATE layouts SET document = 'rotten'")
 
     async with serve(tmp_path, admin_key=api.admin_key) as api:
         found = await of_runs(api)
 
-    assert found["runwatch_run_loss"] == 2.0
+    assert found["runwatch_run_loss"] == 0.5
+    (told,) = (one for one in caplog.records if "not in the metrics" in one.message)
+    assert damaged in told.message
 
 
 async def test_what_an_earlier_attempt_left_does_not_replace_the_newest_values(api: Api) -> None:
