@@ -10,15 +10,15 @@ from tests.waiting import until_so
 
 pytestmark = [pytest.mark.anyio, both_engines]
 
-LEAPT: Final = {"alert": "Leapt", "when": "heat > 5", "severity": "critical"}
-STAYS_UP: Final = {
+LEAPT: Final[dict[str, object]] = {"alert": "Leapt", "when": "heat > 5", "severity": "critical"}
+STAYS_UP: Final[dict[str, object]] = {
     "alert": "StaysUp",
     "when": "heat > 1",
     "severity": "critical",
     "inhibited_by": [{"rules": ["Leapt"], "within": {"steps": 10}}],
     "actions": [{"rollback": {}}],
 }
-RULES: Final = {
+RULES: Final[dict[str, object]] = {
     "version": 1,
     "metrics": ["heat"],
     "groups": [{"name": "tests", "rules": [LEAPT, STAYS_UP]}],
