@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Final, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -31,6 +31,10 @@ from runwatch_hooks.actions.trees import HostCopies, InPlace, Mapped
 from runwatch_hooks.ranks.shards import local_of
 from runwatch_hooks.seeing.known_optimizers import Roster, parameters_of
 from runwatch_hooks.signals import is_interrupt
+
+_MOST_ATTEMPTS: Final = 10
+"""To restore a state, however often Ctrl-C is pressed. An object of the program's that raises
+SystemExit each time must not hold the training here."""
 
 
 @dataclass(slots=True, eq=False)
@@ -194,15 +198,16 @@ class TrainingState:
         tree = self._completed(tree, optimizers)
         self._check(tree, optimizers)
         interrupt: BaseException | None = None
-        while True:  # half a state would be worse than either of the two
+        for _ in range(_MOST_ATTEMPTS):
             try:
                 refused = self._put_in(tree, optimizers, is_agreed=is_agreed, is_resumed=is_resumed)
+                return Restored(refused, interrupt)
             except BaseException as error:
                 if not is_interrupt(error):
                     raise
-                interrupt = error
-            else:
-                return Restored(refused, interrupt)
+                interrupt = error  # half a state would be worse than either of the two: again
+        assert interrupt is not None
+        raise interrupt
 
     def _put_in(
         self,

@@ -4,6 +4,7 @@
 # pyright: reportUnknownArgumentType=false
 # (torch leaves parts of its own interface without types)
 
+import math
 import random
 from collections.abc import Callable, Iterator
 
@@ -373,17 +374,17 @@ def test_an_object_that_refuses_its_state_leaves_everything_as_it_was() -> None:
 
 
 class Struck:
-    """An object at which Ctrl-C strikes, the first time that it is restored."""
+    """An object at which Ctrl-C strikes, the first times that it is restored."""
 
-    def __init__(self) -> None:
-        self.is_struck = False
+    def __init__(self, times: float = 1) -> None:
+        self.times = times
 
     def state_dict(self) -> dict[str, object]:
         return {}
 
     def load_state_dict(self, state_dict: dict[str, object]) -> None:
-        if not self.is_struck:
-            self.is_struck = True
+        if self.times:
+            self.times -= 1
             raise KeyboardInterrupt
 
 
@@ -399,6 +400,14 @@ def test_an_interrupt_does_not_leave_half_a_state() -> None:
         state.restore(saved.tree)
 
     assert torch.equal(module.weight, before)
+
+
+def test_an_object_that_interrupts_each_time_does_not_hold_the_training() -> None:
+    state = TrainingState({"model": nn.Linear(2, 2)}, [], extra={"struck": Struck(math.inf)})
+    saved = state.capture()
+
+    with pytest.raises(KeyboardInterrupt):
+        state.restore_whole(saved.tree)
 
 
 def test_what_all_ranks_have_agreed_on_is_done_without_an_object_that_refuses() -> None:
