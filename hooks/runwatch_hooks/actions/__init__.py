@@ -2,6 +2,7 @@
 them."""
 
 from runwatch_hooks.actions.actor import Actor
+from runwatch_hooks.actions.captured import Captured
 from runwatch_hooks.actions.checkpoint_files import Checkpoint
 from runwatch_hooks.actions.checkpoints import CheckpointStore
 from runwatch_hooks.actions.errors import ActionError
@@ -11,7 +12,7 @@ from runwatch_hooks.actions.outcomes import Notes, Outcome
 from runwatch_hooks.actions.rank_checkpoints import RankCheckpoints
 from runwatch_hooks.actions.rng import Generator, HasState
 from runwatch_hooks.actions.snapshots import SnapshotRing
-from runwatch_hooks.actions.training_state import Captured, TrainingState
+from runwatch_hooks.actions.training_state import TrainingState
 
 __all__ = [
     "ActionError",

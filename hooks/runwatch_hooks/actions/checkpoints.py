@@ -16,6 +16,7 @@ from typing import IO, Final, cast
 import msgspec
 import torch
 
+from runwatch_hooks.actions.captured import Captured
 from runwatch_hooks.actions.checkpoint_files import (
     Checkpoint,
     CheckpointFacts,
@@ -33,7 +34,6 @@ from runwatch_hooks.actions.checkpoint_files import (
 from runwatch_hooks.actions.errors import CheckpointError, DamagedCheckpointError, NotPlainError
 from runwatch_hooks.actions.files import HashingWriter, sha256_of, write_anew
 from runwatch_hooks.actions.plain import from_plain, to_plain
-from runwatch_hooks.actions.training_state import Captured
 from runwatch_hooks.actions.trees import Mapped
 from runwatch_hooks.own_log import OwnLog
 

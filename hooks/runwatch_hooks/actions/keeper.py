@@ -8,11 +8,11 @@ from typing import Final
 
 from runwatch.commands import Command
 from runwatch_hooks.actions.background import Background
+from runwatch_hooks.actions.captured import Captured
 from runwatch_hooks.actions.checkpoint_files import Checkpoint, CheckpointFacts
 from runwatch_hooks.actions.checkpoints import CheckpointStore, Loaded
 from runwatch_hooks.actions.errors import ActionError, CheckpointError
 from runwatch_hooks.actions.probation import Probation
-from runwatch_hooks.actions.training_state import Captured
 from runwatch_hooks.own_log import OwnLog
 
 log = OwnLog(__name__)

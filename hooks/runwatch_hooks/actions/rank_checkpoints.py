@@ -11,12 +11,13 @@ from typing import Final, cast
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from runwatch_hooks.actions.captured import Captured
 from runwatch_hooks.actions.checkpoint_files import Checkpoint
 from runwatch_hooks.actions.checkpoints import CheckpointStore, Loaded
 from runwatch_hooks.actions.errors import DamagedCheckpointError, StateMismatchError
 from runwatch_hooks.actions.rng import ProcessRng
 from runwatch_hooks.actions.scattered import Place, Scattered, place_of
-from runwatch_hooks.actions.training_state import Captured, TrainingState
+from runwatch_hooks.actions.training_state import TrainingState
 from runwatch_hooks.actions.trees import Mapped
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks import World

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from runwatch_hooks.actions.captured import Captured
 from runwatch_hooks.actions.probation import Probation
-from runwatch_hooks.actions.training_state import Captured, TrainingState
+from runwatch_hooks.actions.training_state import TrainingState
 
 MIN_SIZE = 3
 """One that is good, one on probation, and one being written."""

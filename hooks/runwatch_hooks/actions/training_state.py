@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from runwatch_hooks.actions.captured import Captured
 from runwatch_hooks.actions.errors import StateMismatchError
 from runwatch_hooks.actions.finite import Exemptions, FiniteFlag
 from runwatch_hooks.actions.live_objects import LiveObjects
@@ -35,26 +36,6 @@ from runwatch_hooks.signals import is_interrupt
 _MOST_ATTEMPTS: Final = 10
 """To restore a state, however often Ctrl-C is pressed. An object of the program's that raises
 SystemExit each time must not hold the training here."""
-
-
-@dataclass(slots=True, eq=False)
-class Captured:
-    """A captured state, on the host. `tree` may be read only once `is_ready`."""
-
-    tree: Mapped
-    flag: FiniteFlag
-
-    def is_ready(self) -> bool:
-        return self.flag.is_ready()
-
-    def wait(self) -> None:
-        """Wait until the copies from accelerators have arrived."""
-        self.flag.wait()
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether all parameters, buffers and optimizer states are finite. Valid once ready."""
-        return self.flag.value()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

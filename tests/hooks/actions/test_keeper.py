@@ -12,9 +12,9 @@ from torch import nn
 
 from runwatch_hooks.actions import CheckpointStore, TrainingState
 from runwatch_hooks.actions import keeper as module
+from runwatch_hooks.actions.captured import Captured
 from runwatch_hooks.actions.finite import FiniteFlag
 from runwatch_hooks.actions.keeper import CheckpointKeeper
-from runwatch_hooks.actions.training_state import Captured
 
 
 @dataclass
