@@ -77,17 +77,20 @@ class Witness:
         self._is_full = folder.is_full
         """Updated by the disk thread from now on: the training thread does not access the disk."""
         self._is_on = not self._is_full
+        self._is_disabled = False
 
     def begin_step(self, step: int, segment: int) -> None:
         """A step is about to be trained, for the first time or, after a rollback, again."""
         self._step, self._before = step, None
         if segment != self._segment:
             self._segment = segment
-            self._is_on = not self._is_full
+            self._is_on = not (self._is_full or self._is_disabled)
         if self._is_on:
             self._memory.begin_step(step)
 
     def disable(self) -> None:
+        """Write no bundle any more, whatever segment begins."""
+        self._is_disabled = True
         self._is_on = False
         self._memory.clear()
         self._rows.clear()

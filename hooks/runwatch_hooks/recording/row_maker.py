@@ -208,8 +208,9 @@ class RowMaker:
     def _make_logged(self, logged: Logged) -> None:
         self._segment = logged.segment
         reading = Reading(layout=None, stats={}, numbers={}, stage=None)
-        self._assembly.add(logged.step, logged.segment, logged.at, logged.numbers, reading)
-        self._send()
+        with self._faults.guard("log"):  # or a fault would cost the step within which it is made
+            self._assembly.add(logged.step, logged.segment, logged.at, logged.numbers, reading)
+            self._send()
 
     def send_last(self, timeout_s: float) -> bool:
         """Wait up to `timeout_s` for numbers from accelerators and send the last rows. Returns

@@ -19,6 +19,7 @@ from runwatch.vocabulary import CommandId
 from runwatch_hooks.attaching.training_objects import Objects
 from runwatch_hooks.attaching.watch_builder import build_watch
 from runwatch_hooks.bundles import Bundle, BundleError, open_bundle
+from runwatch_hooks.bundles.memory import BatchMemory
 from runwatch_hooks.settings.options import Options
 from runwatch_hooks.watching.live_watch import LiveWatch
 
@@ -212,3 +213,21 @@ def test_a_training_does_not_import_what_replays() -> None:
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert told.stdout.strip() == "[]"
+
+
+def test_a_witness_that_a_fault_has_switched_off_stays_so_after_a_rollback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(memory: BatchMemory, batch: object) -> None:
+        raise RuntimeError("no memory")
+
+    training = Training(tmp_path)
+    training.run(4)
+    monkeypatch.setattr(BatchMemory, "add", fail)
+    training.watch.note_batch(batch())
+    training.line.commands = [Command(CommandId("c1"), Rollback(to_step=1), 1, 1e12)]
+    training.run(3, broken=[2])
+    training.watch.finish()
+
+    assert (training.watch.next_step, training.watch.num_faults) == (4, 1)
+    assert training.bundles() == []

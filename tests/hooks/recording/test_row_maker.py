@@ -4,8 +4,10 @@
 # (a stand-in takes the place of an accelerator that is behind)
 
 import math
+from typing import Any, cast
 
 import pytest
+import torch
 from tests.hooks.recorder import RecordingLine
 from tests.hooks.tiny import TEAM, watched
 from torch import nn
@@ -13,12 +15,14 @@ from torch.optim import SGD
 
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.recording.instruments import Instruments
+from runwatch_hooks.recording.row_assembly import RowAssembly
 from runwatch_hooks.recording.row_maker import RowMaker
 from runwatch_hooks.recording.row_output import RowOutput
 from runwatch_hooks.reporting.reports import Reports
 from runwatch_hooks.seeing.own_time import OwnTime, Spans
 from runwatch_hooks.seeing.probe import Probe
 from runwatch_hooks.watching import shutdown
+from runwatch_hooks.watching.live_watch import LiveWatch
 
 
 class LateSpans(Spans):
@@ -102,3 +106,40 @@ def test_a_device_that_hangs_does_not_keep_a_run_from_its_end(
     assert line.closed == [("finished", "")]
     assert line.rows == []
     assert watch.num_faults == 0
+
+
+class Logging:
+    """A number that logs another one while it is read, as a thread beside the training may."""
+
+    def __init__(self, watch: LiveWatch) -> None:
+        self._watch = watch
+
+    def __float__(self) -> float:
+        self._watch.log(beside=1.0)
+        return 2.0
+
+
+def test_a_fault_in_what_is_logged_within_a_row_does_not_switch_off_the_reading_of_gradients(
+    monkeypatch: pytest.MonkeyPatch, line: RecordingLine
+) -> None:
+    model = nn.Linear(2, 1)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    watch = watched(model, optimizer, line=line)
+    add = RowAssembly.add
+
+    def fail_without_layers(*args: Any, **kwargs: Any) -> None:
+        if "beside" in args[4]:
+            raise RuntimeError("no room")
+        add(*args, **kwargs)
+
+    monkeypatch.setattr(RowAssembly, "add", fail_without_layers)
+    for _ in range(2):
+        optimizer.zero_grad()
+        torch.autograd.backward(model(torch.ones(1, 2)).sum())
+        optimizer.step()
+        watch.step(cast(float, Logging(watch)))
+    watch.finish()
+
+    assert line.metric("loss") == [2.0, 2.0]
+    assert [row.metrics["layers_with_grad"] for row in line.rows] == [2.0, 2.0]
+    assert watch.num_faults == 2
