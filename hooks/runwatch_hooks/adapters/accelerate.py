@@ -19,7 +19,7 @@ diagnostic bundles with batches, iterate over `batches.watch.batches(loader)`.
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self, Unpack, cast
+from typing import Any, Final, Self, Unpack, cast
 
 from accelerate import Accelerator  # type: ignore[import-untyped]
 from torch import Tensor, nn
@@ -29,7 +29,11 @@ from runwatch_hooks.actions import HasState
 from runwatch_hooks.adapters.accelerate_folders import WatchInFolders
 from runwatch_hooks.adapters.keywords import Keywords, checked
 from runwatch_hooks.attaching import attach as attach_plain
+from runwatch_hooks.seeing.numbers import number
 from runwatch_hooks.watch import Loggable, StepReport, Watch
+
+_NO_NUMBER: Final = (TypeError, ValueError, OverflowError, RuntimeError)
+"""Raised by a value that is no number, or lies on another device than the others."""
 
 
 class Batches:
@@ -44,10 +48,10 @@ class Batches:
         self._accelerator = accelerator
         self._losses: list[Loggable] = []
         self._metrics: dict[str, Loggable] = {}
-        self._tokens = 0
+        self._tokens: list[int] = []
 
     def step(
-        self, loss: Loggable | None = None, *, tokens: int = 0, **metrics: Loggable
+        self, loss: Loggable | None = None, *, tokens: int | None = None, **metrics: Loggable
     ) -> StepReport | None:
         """Call this after each batch; returns None while gradients are still being accumulated.
 
@@ -57,14 +61,14 @@ class Batches:
         if loss is not None:
             self._losses.append(_alone(loss))
         self._metrics |= {name: _alone(value) for name, value in metrics.items()}
-        self._tokens += tokens
+        if tokens is not None:
+            self._tokens.append(tokens)
         if not self._accelerator.sync_gradients:
             return None
         losses, self._losses = self._losses, []
-        sum_of_tokens, self._tokens = self._tokens, 0
+        counts, self._tokens = self._tokens, []
         metrics, self._metrics = self._metrics, {}
-        mean = sum(losses[1:], losses[0]) / len(losses) if losses else None
-        return self.watch.step(mean, tokens=sum_of_tokens or None, **metrics)
+        return self.watch.step(_mean_of(losses), tokens=_sum_of(counts), **metrics)
 
     def __enter__(self) -> Self:
         return self
@@ -110,6 +114,24 @@ def attach(
 def _alone(value: Loggable) -> Loggable:
     """The value without its autograd graph, which would be kept alive until the row."""
     return value.detach() if isinstance(value, Tensor) else value
+
+
+def _mean_of(losses: Sequence[Loggable]) -> Loggable | None:
+    """The mean of the losses, of which each may be a tensor with several elements. If one is no
+    number, or lies on another device, the last one alone."""
+    try:
+        numbers = [number(one) for one in losses]
+        return sum(numbers[1:], numbers[0]) / len(numbers) if numbers else None
+    except _NO_NUMBER:
+        return losses[-1]
+
+
+def _sum_of(counts: Sequence[int]) -> int | None:
+    """The sum of the counts, or the last one alone, as in `_mean_of`."""
+    try:
+        return sum(counts[1:], counts[0]) if counts else None
+    except _NO_NUMBER:
+        return counts[-1]
 
 
 def _several(given: object) -> list[object]:
