@@ -157,10 +157,10 @@ class Actor:
         return Outcome(
             receipt,
             events,
-            effect.rolled_back_to,
-            effect.fault_step,
-            effect.stop,
-            effect.interrupt,
+            rolled_back_to=effect.rolled_back_to,
+            fault_step=effect.fault_step,
+            stop=effect.stop,
+            interrupt=effect.interrupt,
         )
 
     def resume(self, meeting: Meeting | None = None) -> int | None:

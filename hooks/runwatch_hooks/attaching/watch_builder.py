@@ -68,12 +68,12 @@ def build_watch(
         objects.modules,
         objects.optimizers,
         faults,
-        lambda: lr_scale.scale,
-        team.world.rank,
-        _fault_listener(witness, faults),
-        detail,
-        governor,
-        objects.schedulers,
+        lr_scale=lambda: lr_scale.scale,
+        rank=team.world.rank,
+        on_broken=_fault_listener(witness, faults),
+        detail=detail,
+        governor=governor,
+        schedulers=objects.schedulers,
     )
     instruments = Instruments(
         witness=witness,

@@ -46,7 +46,7 @@ class _Part:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _OpenRow:
     step: int
     segment: int
@@ -58,11 +58,11 @@ class _OpenRow:
     parts: tuple[_Part, ...]
     is_whole: bool
     """Whether no part of it was lost, so that its totals are those of all layers."""
-    sampled: Sampled = EVERYTHING
-    sharing: Sharing | None = None
-    at_rest: tuple[int, ...] = ()
-    closeup: Closeup | None = None
-    own_time: Spans | None = None
+    sampled: Sampled
+    sharing: Sharing | None
+    at_rest: tuple[int, ...]
+    closeup: Closeup | None
+    own_time: Spans | None
 
     def is_there(self) -> bool:
         """Whether all its numbers have arrived."""
@@ -125,19 +125,19 @@ class RowAssembly:
         metrics = {k: float(v) for k, v in numbers.items() if not isinstance(v, Tensor)}
         self._open.append(
             _OpenRow(
-                step,
-                segment,
-                at,
-                metrics,
-                layout,
-                stats,
-                sent,
-                is_whole,
-                reading.sampled or EVERYTHING,
-                reading.sharing,
-                reading.at_rest,
-                closeup,
-                own_time,
+                step=step,
+                segment=segment,
+                at=at,
+                metrics=metrics,
+                layout=layout,
+                stats=stats,
+                parts=sent,
+                is_whole=is_whole,
+                sampled=reading.sampled or EVERYTHING,
+                sharing=reading.sharing,
+                at_rest=reading.at_rest,
+                closeup=closeup,
+                own_time=own_time,
             )
         )
 

@@ -43,6 +43,7 @@ class Probe:
         modules: Mapping[str, nn.Module],
         optimizers: Sequence[Optimizer],
         faults: Faults,
+        *,
         lr_scale: Callable[[], float] = lambda: 1.0,
         rank: int = 0,
         on_broken: Callable[[], None] = lambda: None,
