@@ -137,7 +137,7 @@ class CheckpointKeeper:
         for save in self._on_probation:
             save.probation.rewind(to_step)
             save.is_undone = save.probation.step > to_step
-        self._background.submit(lambda: self._mark_undone(to_step))
+        self._submit_marks(lambda: self._mark_undone(to_step))
 
     def drain(self, timeout_s: float) -> bool:
         """Wait for a checkpoint being written; False after `timeout_s`."""
@@ -179,7 +179,14 @@ class CheckpointKeeper:
             except CheckpointError as error:
                 log.warning("%s", error)
 
-        self._background.submit(mark)
+        self._submit_marks(mark)
+
+    def _submit_marks(self, mark: Callable[[], None]) -> None:
+        """A mark that cannot be made must not undo what is done already, such as a rollback."""
+        try:
+            self._background.submit(mark)
+        except RuntimeError as error:
+            log.warning("checkpoints are not marked: %s", error)
 
     def _write(
         self,

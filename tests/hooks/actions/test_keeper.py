@@ -74,12 +74,13 @@ def test_what_has_not_arrived_is_waited_for_at_the_end(keeper: CheckpointKeeper)
     assert len(keeper.written()) == 1
 
 
+def refuse(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 def test_a_checkpoint_whose_thread_cannot_be_started_does_not_stand_in_the_way_of_the_next(
     keeper: CheckpointKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     with monkeypatch.context() as limit:
         limit.setattr(threading.Thread, "start", refuse)
         with pytest.raises(RuntimeError):
@@ -87,3 +88,13 @@ def test_a_checkpoint_whose_thread_cannot_be_started_does_not_stand_in_the_way_o
     begin(keeper, Late(is_there=True))
 
     assert len(until(keeper.written)) == 1
+
+
+def test_marks_for_which_no_thread_can_be_started_do_not_end_a_rollback(
+    keeper: CheckpointKeeper, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as limit:
+        limit.setattr(threading.Thread, "start", refuse)
+        keeper.rewind(3)
+
+    assert "checkpoints are not marked: can't start new thread" in caplog.text
