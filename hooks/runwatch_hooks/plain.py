@@ -13,16 +13,16 @@ only rank 0 is watched.
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from runwatch.messages import AttemptOpen, RunOpen
 from runwatch.ulids import ulid
 from runwatch.vocabulary import RunId
-from runwatch_hooks.errors import AttachError
 from runwatch_hooks.reporting.machine_facts import describe_machine
 from runwatch_hooks.settings.arguments import config_of, step_of
 from runwatch_hooks.settings.environment import override, read_environment
+from runwatch_hooks.settings.options import kinds_of
 from runwatch_hooks.transport import Transport, TransportSettings
 from runwatch_hooks.watching.plain_run import PlainRun
 
@@ -67,7 +67,7 @@ def open_run(
     found = RunId(environment.run_id or run_id or ulid(int(time.time() * 1000), os.urandom(10)))
     if environment.disabled or environment.rank != 0:
         return PlainRun(found, None, next_step=next_step, allow=())
-    kinds = _checked(allow)
+    kinds = kinds_of((allow,) if isinstance(allow, str) else allow, ALLOWED)
     settings = config_of(config)
     opened = RunOpen(
         run_id=found,
@@ -98,11 +98,3 @@ def _attempt(next_step: int, allow: tuple[str, ...]) -> AttemptOpen:
         allow=allow,
         host=describe_machine(),
     )
-
-
-def _checked(allow: Iterable[str]) -> tuple[str, ...]:
-    kinds = (allow,) if isinstance(allow, str) else tuple(allow)
-    unknown = [kind for kind in kinds if kind not in ALLOWED]
-    if unknown:
-        raise AttachError(f"allow: found {unknown[0]!r}, wanted some of {ALLOWED}")
-    return kinds

@@ -1,6 +1,6 @@
 """What the program allows to be done to its run. The service cannot override it."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, SupportsFloat, cast
@@ -28,13 +28,20 @@ _NO_ANSWER: Final = (TypeError, ValueError, RuntimeError)
 """What an array or a tensor of several elements raises when it is compared or made a number."""
 
 
-def kinds_of(allow: object) -> tuple[str, ...]:
-    """The allowed kinds of action. Raises AttachError for a single string, which would otherwise be
-    iterated letter by letter."""
+def kinds_of(allow: object, known: Collection[str] = ACTION_KINDS) -> tuple[str, ...]:
+    """The allowed kinds of action. Raises AttachError for one that is not known, and for a single
+    string, which would otherwise be iterated letter by letter."""
     if isinstance(allow, str) or not isinstance(allow, Iterable):
-        wanted = f"wanted a tuple of some of {ACTION_KINDS}"
-        raise AttachError(f"allow: found {allow!r}, {wanted}")
-    return tuple(cast("Iterable[str]", allow))
+        raise AttachError(f"allow: found {allow!r}, wanted a tuple of some of {known}")
+    kinds = tuple(cast("Iterable[str]", allow))
+    _check_kinds(kinds, known)
+    return kinds
+
+
+def _check_kinds(kinds: Iterable[str], known: Collection[str]) -> None:
+    unknown = [kind for kind in kinds if not _is_one_of(kind, known)]
+    if unknown:
+        raise AttachError(f"allow: found {unknown[0]!r}, wanted some of {known}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +84,7 @@ class Options:
     first promise, and small models on a CPU would be thinned from the start."""
 
     def __post_init__(self) -> None:
-        unknown = [kind for kind in self.allow if not _is_one_of(kind, ACTION_KINDS)]
-        if unknown:
-            raise AttachError(f"allow: found {unknown[0]!r}, wanted some of {ACTION_KINDS}")
+        _check_kinds(self.allow, ACTION_KINDS)
         for name, least in _COUNTS.items():
             number = getattr(self, name)
             if number is not None or name not in _OPTIONAL:

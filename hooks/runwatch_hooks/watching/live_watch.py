@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from runwatch.vocabulary import RunId
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.lifecycle.run_end import Status
+from runwatch_hooks.lifecycle.run_end import Status, text_of
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks import Team
 from runwatch_hooks.recording.instruments import Instruments
@@ -201,6 +201,7 @@ class LiveWatch(Watch):
 
     @contextmanager
     def phase(self, name: str) -> Generator[None, None, None]:
+        name = text_of(name)
         self._enter_phase(name)
         try:
             yield

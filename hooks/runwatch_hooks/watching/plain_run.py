@@ -16,6 +16,7 @@ from runwatch_hooks.lifecycle.run_end import (
     ending_of,
     fatal_of,
     reason_of,
+    text_of,
 )
 from runwatch_hooks.measuring.array_stats import Arrays, ArrayStats
 from runwatch_hooks.measuring.machine_memory import MachineMemory
@@ -135,6 +136,7 @@ class PlainRun(EndsWithItsBlock):
     def phase(self, name: str) -> Generator[None, None, None]:
         """A period in which no step is expected and step time does not count. `name` is `eval`,
         `checkpoint` or `compile`; any other is recorded as `idle`."""
+        name = text_of(name)
         with self._faults.guard("phase"):
             self._phases.enter(name)
             self._timer.pause(time.monotonic())

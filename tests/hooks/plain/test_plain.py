@@ -362,3 +362,28 @@ def test_it_touches_nothing_where_it_is_off_or_not_the_first(
 def test_what_cannot_be_asked_of_such_a_program_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AttachError, match="allow: found 'rollback', wanted some of"):
         open_run("plain", spool=tmp_path, allow=("stop", "rollback"))
+
+
+@pytest.mark.parametrize(
+    ("allow", "message"),
+    [
+        (3, "allow: found 3, wanted a tuple of some of"),
+        (None, "allow: found None, wanted a tuple of some of"),
+        ((np.ones(2),), r"allow: found array\(\[1\., 1\.\]\), wanted some of"),
+    ],
+)
+def test_whatever_stands_in_for_what_is_allowed_is_told_from_it(
+    allow: Any, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(AttachError, match=message):
+        open_run("plain", spool=tmp_path, allow=allow)
+
+
+def test_a_phase_whose_name_is_no_text_harms_no_later_step(tmp_path: Path) -> None:
+    run = open_run("plain", spool=tmp_path)
+    with run.phase(np.ones(2)):  # type: ignore[arg-type]
+        pass
+    run.step(1.0)
+    run.finish()
+
+    assert run.num_faults == 0

@@ -268,6 +268,15 @@ def test_a_phase_is_told_and_does_not_count_as_step_time(
     assert line.kinds() == ["phase", "phase"]
 
 
+def test_a_phase_whose_name_is_no_text_ends_as_others_do(line: RecordingLine) -> None:
+    training = Training(line)
+    with training.watch.phase(np.ones(2)):  # type: ignore[arg-type]
+        pass
+
+    assert [event.detail["phase"] for event in line.events] == ["[1. 1.]"] * 2
+    assert training.watch.num_faults == 0
+
+
 def test_a_phase_of_a_name_that_is_none_of_ours_is_idle_and_told_by_its_name(
     line: RecordingLine,
 ) -> None:
