@@ -137,9 +137,10 @@ def test_a_replica_that_was_paused_beyond_its_lease_is_fenced(
     paused = until(lambda: pair.owner_of(run.run_id))
     assert paused is not None
     other = pair.second if paused is pair.first else pair.first
+    name = other.replica  # not asked later: it is not ready while the paused one holds a lock
     paused.pause()
     try:
-        until(lambda: _owner(pair, run.run_id) == other.replica, said=other.log.read_text)
+        until(lambda: _owner(pair, run.run_id) == name, said=other.log.read_text)
     finally:
         paused.resume()
     thread.join(600)
