@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch.vocabulary import RunId, RunState
-from runwatch_server.runs.queries import SPEAKING_ATTEMPT
+from runwatch.vocabulary import RunId
+from runwatch_server.runs.queries import IS_GOING_ON, SPEAKING_ATTEMPT
 from runwatch_server.runs.tables import runs
 from runwatch_server.telemetry.queries import HOT_COLUMNS, HotFrame
 from runwatch_server.telemetry.tables import frames
@@ -31,10 +31,9 @@ class Arrival:
 
 async def list_shown(connection: AsyncConnection, *, ended_after: float, limit: int) -> list[Shown]:
     """Runs that are open or ended lately, newest first."""
-    are_open = runs.c.state.in_([state for state in RunState if not state.is_ended])
     query = (
         sa.select(runs.c.id, SPEAKING_ATTEMPT, runs.c.current_attempt)
-        .where(are_open | (runs.c.ended_at > ended_after))
+        .where(IS_GOING_ON | (runs.c.ended_at > ended_after))
         .order_by(runs.c.id.desc())
         .limit(limit)
     )

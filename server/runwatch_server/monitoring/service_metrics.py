@@ -8,12 +8,10 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 import runwatch
-from runwatch.frames import Frame
-from runwatch.layouts import Layout
-from runwatch.vocabulary import RunId
 from runwatch_server.disk import DiskGuard
 from runwatch_server.monitoring.disk_figures import DiskCollector
 from runwatch_server.monitoring.run_figures import RunFigures
+from runwatch_server.telemetry.admission import Received
 from runwatch_server.telemetry.gaps import GapReason
 
 _WATCHED_PROBLEMS: Final = (
@@ -129,21 +127,13 @@ class ServiceMetrics:
         """`route` is a route's pattern, never a path: there is no end of paths."""
         self._requests.labels(route, f"{status // 100}xx").observe(seconds)
 
-    def observe_frame(
-        self,
-        run_id: RunId,
-        frame: Frame,
-        layout: Layout | None,
-        *,
-        num_bytes: int,
-        at: float,
-        late: bool,
-    ) -> None:
+    def observe_frame(self, received: Received, *, at: float) -> None:
+        frame = received.frame
         self._frames.inc()
         self._values.inc(frame.stats.size + frame.metrics.size)
-        self._bytes.inc(num_bytes)
+        self._bytes.inc(len(received.body))
         self._last_frame.set(at)
-        self.runs.note(run_id, frame, layout, at=at, late=late)
+        self.runs.note(received.run_id, frame, received.layout, at=at, late=received.late)
 
     def observe_duplicate(self) -> None:
         self._duplicates.inc()

@@ -12,11 +12,12 @@ from runwatch.frames import Scalar
 from runwatch.vocabulary import PolicyMode, RunId, RunState
 from runwatch_server.runs.tables import attempts, runs
 
-_OPEN_STATES: Final = [state for state in RunState if not state.is_ended]
+IS_GOING_ON: Final = runs.c.state.in_([state.value for state in RunState if not state.is_ended])
+"""Whether a run has not ended."""
 # Built once: it runs every second, and building it takes longer than running it.
 _LIST_OPEN: Final = sa.select(
     runs.c.id, runs.c.state, runs.c.current_attempt, runs.c.created_at
-).where(runs.c.state.in_(_OPEN_STATES), runs.c.current_attempt > 0)
+).where(IS_GOING_ON, runs.c.current_attempt > 0)
 
 SPEAKING_ATTEMPT: Final = sa.case(
     (runs.c.current_attempt > 0, runs.c.current_attempt),
@@ -147,9 +148,7 @@ async def list_open_runs(connection: AsyncConnection) -> list[OpenRun]:
 
 async def list_open_grouped(connection: AsyncConnection) -> list[RunId]:
     """Runs of groups that have not ended."""
-    query = sa.select(runs.c.id).where(
-        runs.c.state.in_(_OPEN_STATES), runs.c.run_group.is_not(None)
-    )
+    query = sa.select(runs.c.id).where(IS_GOING_ON, runs.c.run_group.is_not(None))
     return [RunId(id_) for (id_,) in await connection.execute(query)]
 
 
@@ -180,7 +179,7 @@ async def count_by_signing_key(connection: AsyncConnection) -> dict[str, int]:
         .join(
             runs, (runs.c.id == attempts.c.run_id) & (runs.c.current_attempt == attempts.c.attempt)
         )
-        .where(runs.c.state.in_(_OPEN_STATES), attempts.c.signing_key.is_not(None))
+        .where(IS_GOING_ON, attempts.c.signing_key.is_not(None))
         .group_by(attempts.c.signing_key)
     )
     return {row[0]: row[1] for row in await connection.execute(query)}

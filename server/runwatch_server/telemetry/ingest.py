@@ -49,16 +49,7 @@ class IngestResult:
 class IngestObserver(Protocol):
     """Is notified of what was ingested."""
 
-    def observe_frame(
-        self,
-        run_id: RunId,
-        frame: Frame,
-        layout: Layout | None,
-        *,
-        num_bytes: int,
-        at: float,
-        late: bool,
-    ) -> None: ...
+    def observe_frame(self, received: Received, *, at: float) -> None: ...
     def observe_duplicate(self) -> None: ...
     def observe_refused_metrics(self, number: int) -> None: ...
 
@@ -161,14 +152,7 @@ class Ingest:
     def _notify(self, received: Received) -> None:
         """Notify the listeners of what was just committed."""
         run_id, frame = received.run_id, received.frame
-        self._observer.observe_frame(
-            run_id,
-            frame,
-            received.layout,
-            num_bytes=len(received.body),
-            at=self._clock.wall(),
-            late=received.late,
-        )
+        self._observer.observe_frame(received, at=self._clock.wall())
         if not received.late:
             self._liveness.note_frame(
                 run_id,

@@ -166,7 +166,7 @@ def test_however_many_runs_and_layers_come_the_series_stay_few() -> None:
     for run_id in run_ids:
         stats = np.ones((1, 100), np.float32)
         sent = frame(1, [1.0], metric=f"metric of {run_id}", stats=stats)
-        health.observe_frame(run_id, sent, layout, num_bytes=1, at=1.0, late=False)
+        health.runs.note(run_id, sent, layout, at=1.0, late=False)
     health.runs.refresh(everything(run_ids), now=2.0)
 
     series = Counter(sample.name for family in health.runs.collect() for sample in family.samples)
@@ -189,7 +189,7 @@ def everything(run_ids: list[RunId]) -> Fleet:
 def test_a_run_that_ended_is_let_go_after_an_hour() -> None:
     health = ServiceMetrics()
     run_id = new_id()
-    health.observe_frame(run_id, frame(1, [1.0]), LAYOUT, num_bytes=1, at=0.0, late=False)
+    health.runs.note(run_id, frame(1, [1.0]), LAYOUT, at=0.0, late=False)
     ended = Fleet(
         num_by_state={}, facts={run_id: RunFacts("a", "b", RunState.FINISHED, 0)}, alerts={}
     )

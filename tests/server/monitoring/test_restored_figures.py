@@ -80,7 +80,7 @@ async def test_what_an_earlier_attempt_left_does_not_replace_the_newest_values(a
 def test_a_run_that_sends_to_another_replica_is_left_to_it() -> None:
     health = ServiceMetrics()
     run_id = new_id()
-    health.observe_frame(run_id, frame(1, [1.0]), LAYOUT, num_bytes=1, at=0.0, late=False)
+    health.runs.note(run_id, frame(1, [1.0]), LAYOUT, at=0.0, late=False)
     further = RunFacts("a", "b", RunState.TRAINING, last_step=90)
     fleet = Fleet(num_by_state={}, facts={run_id: further}, alerts={})
 

@@ -7,18 +7,17 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch.vocabulary import RunId, RunState
+from runwatch.vocabulary import RunId
 from runwatch_server.alerts.evaluation.stream import StreamKey
 from runwatch_server.alerts.tables import evaluations
+from runwatch_server.runs.queries import IS_GOING_ON
 from runwatch_server.runs.tables import runs
 from runwatch_server.telemetry.packs.tables import packs
 from runwatch_server.telemetry.queries import HOT_COLUMNS, HotFrame
 from runwatch_server.telemetry.tables import frames, layouts, streams
 
 # Built once: they run every few seconds, and building takes longer than running.
-RUNS_GOING_ON: Final = sa.select(runs.c.id).where(
-    runs.c.state.in_([state.value for state in RunState if not state.is_ended])
-)
+RUNS_GOING_ON: Final = sa.select(runs.c.id).where(IS_GOING_ON)
 STREAMS_BEHIND: Final = (
     sa.select(streams.c.run_id, streams.c.attempt, streams.c.rank, streams.c.max_seq)
     .outerjoin_from(
