@@ -16,7 +16,7 @@ const LOOK_FOR_MS = 8000;
     that stands still, or of a way to it that is cut without a word, so somebody asks. Nothing is
     asked while the page is hidden; it catches up when it is looked at again. */
 export function listen(path, handlers, { onPoll, onOpen = onPoll, onState = () => {} }) {
-  const line = { source: null, timer: 0, retry: 0, look: 0, isDumb: false };
+  const line = { source: null, timer: 0, retry: 0, look: 0, hasSilentStream: false };
 
   function open() {
     close();
@@ -36,7 +36,7 @@ export function listen(path, handlers, { onPoll, onOpen = onPoll, onState = () =
     clearInterval(line.look);
     line.source?.close();
     line.source = null;
-    line.isDumb = false;
+    line.hasSilentStream = false;
     stopPolling();
   }
   function startPolling() {
@@ -48,12 +48,12 @@ export function listen(path, handlers, { onPoll, onOpen = onPoll, onState = () =
     const answers = await isAnswering();
     if (!line.timer) return;
     onState(answers ? "polling" : "away");
-    if (answers && line.isDumb) open();
+    if (answers && line.hasSilentStream) open();
   }
   async function look() {
     const { source } = line;
     if (line.timer || await isAnswering() || source !== line.source || line.timer) return;
-    line.isDumb = true;
+    line.hasSilentStream = true;
     onState("away");
     startPolling();
   }
