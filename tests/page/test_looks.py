@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, expect
 from tests.end_to_end.real_service import RealService
 from tests.page.conftest import OpenWindow
 from tests.page.line import Line
-from tests.page.looking import let_it_fade, out_of_sight, settle
+from tests.page.looking import let_it_fade, out_of_sight, settle, size_of
 from tests.page.seeding import Sender, Stream, curve, send_healthy, send_nan, send_ranks
 from tests.page.sent_run import SentRun
 from tests.page.visitor import DESKTOP, PHONE, Theme, Visitor
@@ -127,14 +127,21 @@ def test_the_age_of_the_last_step_is_as_wide_as_what_stood_in_its_place(
     line = Line(visitor.page)
     line.hold("**/time.js*")
     visitor.page.goto(f"/runs/{run.id}", wait_until="commit")
-    age = visitor.page.locator(".vitals dd:has(> time)")
+    place = ".vitals dd:has(> time)"
+    age = visitor.page.locator(place)
     expect(age).to_be_attached()
-    before = age.evaluate("(one) => one.offsetWidth")
+    visitor.page.wait_for_function(_HAS_STYLES)  # a commit does not wait for them
+    before, _ = size_of(visitor.page, place)
 
     line.mend("**/time.js*")
     expect(age).to_contain_text("ago")
 
-    assert age.evaluate("(one) => one.offsetWidth") == before
+    width, _ = size_of(visitor.page, place)
+    assert width == before
+
+
+_HAS_STYLES: Final = """() =>
+  [...document.querySelectorAll("link[rel=stylesheet]")].every((one) => one.sheet)"""
 
 
 def test_every_control_of_a_run_is_reached_by_the_tab_key_and_shows_it(

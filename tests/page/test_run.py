@@ -10,7 +10,7 @@ from playwright.sync_api import Locator, Page, Route, expect
 from tests.end_to_end.real_service import RealService
 from tests.page.conftest import OpenWindow
 from tests.page.line import Line
-from tests.page.looking import let_it_stand
+from tests.page.looking import let_it_stand, size_of
 from tests.page.seeding import (
     Sender,
     Stream,
@@ -71,12 +71,12 @@ def test_the_banner_of_a_run_that_failed_says_why(window: OpenWindow, service: R
     closed = {"status": "failed", "reason": reason}
     service.ask("POST", f"/runs/{run.id}/attempts/1/close", closed)
 
-    why = window().open(f"/runs/{run.id}").locator("#banner .ended-by")
+    page = window().open(f"/runs/{run.id}")
 
-    expect(why).to_contain_text("OutOfMemoryError: CUDA out of memory")
-    box = why.bounding_box()
-    assert box is not None
-    assert box["height"] < 80, "three lines"
+    place = "#banner .ended-by"
+    expect(page.locator(place)).to_contain_text("OutOfMemoryError: CUDA out of memory")
+    _, height = size_of(page, place)
+    assert height < 80, "three lines"
 
 
 def test_the_banner_says_how_it_stands(window: OpenWindow, runs: Runs) -> None:
