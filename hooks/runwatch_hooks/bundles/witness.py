@@ -6,7 +6,7 @@ segment, because later non-finite steps are consequences of the first.
 
 import queue
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +37,7 @@ from runwatch_hooks.bundles.memory import (
 from runwatch_hooks.measuring.layer_names import named_parts
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks.shards import is_sharded
+from runwatch_hooks.rows.health import is_broken
 from runwatch_hooks.rows.row import Row
 
 log = OwnLog(__name__)
@@ -106,14 +107,14 @@ class Witness:
         if self._is_on and self._before is None:
             self._before = self._capture(self._step - 1, is_before=True)
 
-    def look(self, rows: Iterable[Row], is_healthy: Callable[[Row], bool]) -> None:
+    def look(self, rows: Iterable[Row]) -> None:
         """Look at rows whose numbers have arrived, in step order."""
         for row in rows if self._is_on else ():
             self._rows.append(row)
             size = 0 if row.stats is None else row.stats.nbytes
             while len(self._rows) > 4 and len(self._rows) * size > _ROWS_BYTES:
                 self._rows.popleft()
-            if self._is_on and row.segment == self._segment and not is_healthy(row):
+            if self._is_on and row.segment == self._segment and is_broken(row):
                 self._keep(row)
 
     def events(self, now: float) -> list[Event]:

@@ -223,5 +223,6 @@ class RowAssembly:
             layout=row.layout,
             stats=None if row.layout is None else row.stats.reshape(-1),
             sharing=row.sharing,
+            is_lost=row.layout is not None and not row.is_whole,
             urgent=self._jumps.is_urgent(metrics),
         )

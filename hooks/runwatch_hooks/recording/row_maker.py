@@ -1,6 +1,5 @@
 """Makes a step's row from the user's metrics, the probe's reading and the hook's own numbers."""
 
-import math
 import time
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -17,6 +16,7 @@ from runwatch_hooks.recording.row_turns import Logged, RowTurns
 from runwatch_hooks.recording.step_timer import StepTimer
 from runwatch_hooks.reporting.reports import Reports
 from runwatch_hooks.reporting.reserved_names import OF_LAYERS, ReservedNames
+from runwatch_hooks.rows.health import is_broken, is_healthy
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.rows.user_numbers import UserNumbers
 from runwatch_hooks.seeing.missing_gradients import MissingGradients
@@ -261,13 +261,12 @@ class RowMaker:
 
     def _send(self) -> None:
         rows = self._assembly.finished()
-        unhealthy = [row for row in rows if not is_healthy(row)]
-        if any(row.segment == self._segment for row in unhealthy):
+        if any(row.segment == self._segment and not is_healthy(row) for row in rows):
             self._is_healthy = False
         if self._governor is not None:
             was_read = any("nonfinite" in row.metrics for row in rows)
-            alarmed = bool(unhealthy) or (self._governor.is_alarmed and not was_read)
-            self._governor.is_alarmed = alarmed
+            is_alarmed = self._governor.is_alarmed and not was_read
+            self._governor.is_alarmed = is_alarmed or any(map(is_broken, rows))
         self._tell_guarded(rows)
         if self._is_leader:
             with self._faults.guard("restored weights"):
@@ -275,7 +274,7 @@ class RowMaker:
                     self._reports.tell_omissions(self.weights.look(row), row.step, row.at)
         if self._witness is not None:
             with self._faults.guard("bundle", self._witness.disable):
-                self._witness.look(rows, is_healthy)
+                self._witness.look(rows)
         self._output.put_rows(rows)
 
     def _tell_guarded(self, rows: Iterable[Row]) -> None:
@@ -290,15 +289,3 @@ class RowMaker:
                 self._reports.tell_event(row.step, "guard_relearned", row.at, {})
             if "guarded_steps" in row.metrics:
                 self._was_guarded = is_guarded
-
-
-def is_healthy(row: Row) -> bool:
-    """Whether the state after a step can be trusted: everything finite, or skipped by AMP, which is
-    normal."""
-    metrics = row.metrics
-    if not math.isfinite(metrics.get("loss", 0.0)):
-        return False
-    num_nonfinite = metrics.get("nonfinite", metrics.get("local_nonfinite"))
-    if num_nonfinite is None:  # gradients were not read: a clip coefficient of NaN or 0 still shows
-        num_nonfinite = float(not metrics.get("clip_coef", 1.0) > 0.0)
-    return num_nonfinite == 0.0 or metrics.get("skipped", 0.0) == 1.0

@@ -34,5 +34,7 @@ class Row:
     """How the layers are split over ranks, if `stats` describes this rank's shards and has yet to
     be joined with the other ranks'. None: `stats` describes whole tensors."""
     histograms: tuple[Histograms, ...] = ()
+    is_lost: bool = False
+    """Its layers were measured, but their numbers found no room on their way from a device."""
     urgent: bool = False
     """To be sent at once, because something is not finite or has jumped."""

@@ -9,6 +9,7 @@ from runwatch_hooks.measuring.readback import Readback
 from runwatch_hooks.measuring.stats import STATS
 from runwatch_hooks.recording import row_assembly
 from runwatch_hooks.recording.row_assembly import RowAssembly
+from runwatch_hooks.rows.health import is_broken, is_healthy
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.seeing.step_reading import Reading, Stage
 
@@ -65,6 +66,23 @@ def test_a_row_without_its_numbers_does_not_say_that_all_layers_are_finite(
     assert whole.metrics["nonfinite"] == 2.0
     assert whole.metrics["layers_with_grad"] == 2.0
     assert lost.metrics == {"step_time": 0.1}
+
+
+def test_a_row_without_its_numbers_vouches_for_no_state_and_is_no_fault_either(
+    assembly: RowAssembly,
+) -> None:
+    lost = rows_of(assembly, Distant)[-1]
+
+    assert not is_healthy(lost)
+    assert not is_broken(lost)
+
+
+def test_a_number_logged_and_lost_says_nothing_of_the_step(assembly: RowAssembly) -> None:
+    for _ in range(3):
+        loss = torch.tensor(2.0).as_subclass(Distant)
+        assembly.add(0, 0, 1.0, {"val_loss": loss}, Reading(None, {}, {}, None))
+
+    assert all(map(is_healthy, assembly.finished()))
 
 
 def test_a_row_that_lost_numbers_of_two_devices_is_one_row_lost(assembly: RowAssembly) -> None:
