@@ -249,7 +249,8 @@ class Guard:
 
     def _take_flag(self, optimizer: Optimizer) -> tuple[Tensor, list[Tensor]] | None:
         told = self._flagged.pop(optimizer, None)
-        if told is not None:
+        # After a step that raised, a gradient scaler may have given its own flag meanwhile.
+        if told is not None and getattr(optimizer, "found_inf", None) is told[0]:
             del cast(Any, optimizer).found_inf
         return told
 

@@ -219,6 +219,26 @@ def test_after_a_step_that_raised_the_next_is_guarded_as_well() -> None:
     training.watch.finish()
 
 
+def test_the_flag_of_a_step_that_raised_does_not_take_that_of_a_gradient_scaler_with_it() -> None:
+    training = Training(KINDS["sgd, fused"])
+    training.step()
+    group, scaler = training.optimizer.param_groups[0], torch.amp.GradScaler("cpu")
+    scaler.scale(torch.ones(()))  # makes its scale
+    training.gradients()
+    lr = group.pop("lr")
+    with pytest.raises(KeyError):
+        training.optimizer.step()
+    group["lr"] = lr
+    before = training.state()
+    training.gradients(torch.nan)
+    scaler.step(training.optimizer)
+    scaler.update()
+
+    assert are_same(before, training.state())
+    assert training.watch.num_faults == 0
+    training.watch.finish()
+
+
 def test_a_closure_that_raises_is_as_if_nobody_had_looked() -> None:
     training = Training()
 
