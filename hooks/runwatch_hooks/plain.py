@@ -20,7 +20,7 @@ from runwatch.messages import AttemptOpen, RunOpen
 from runwatch.ulids import ulid
 from runwatch.vocabulary import RunId
 from runwatch_hooks.reporting.machine_facts import describe_machine
-from runwatch_hooks.settings.arguments import config_of, step_of
+from runwatch_hooks.settings.arguments import config_of, step_if_usable, step_of, text_if_usable
 from runwatch_hooks.settings.environment import override, read_environment
 from runwatch_hooks.settings.options import kinds_of
 from runwatch_hooks.transport import Transport, TransportSettings
@@ -52,21 +52,22 @@ def open_run(
     used. After that, nothing is raised into the training.
     """
     environment = read_environment()
-    if not environment.disabled:  # when disabled, arguments are not checked
-        next_step = step_of("next_step", next_step)
-        environment = override(
-            environment,
-            run=run,
-            run_id=run_id,
-            project=project,
-            group=group,
-            url=url,
-            token=token,
-            spool=spool,
-        )
-    found = RunId(environment.run_id or run_id or ulid(int(time.time() * 1000), os.urandom(10)))
-    if environment.disabled or environment.rank != 0:
-        return PlainRun(found, None, next_step=next_step, allow=())
+    if environment.disabled:  # arguments are not checked, so that nothing can be wrong
+        return _unwatched(text_if_usable(run_id), step_if_usable(next_step) or 0)
+    next_step = step_of("next_step", next_step)
+    environment = override(
+        environment,
+        run=run,
+        run_id=run_id,
+        project=project,
+        group=group,
+        url=url,
+        token=token,
+        spool=spool,
+    )
+    if environment.rank != 0:
+        return _unwatched(environment.run_id, next_step)
+    found = RunId(environment.run_id or _new_ulid())
     kinds = kinds_of((allow,) if isinstance(allow, str) else allow, ALLOWED)
     settings = config_of(config)
     opened = RunOpen(
@@ -86,6 +87,14 @@ def open_run(
     )
     transport.start()
     return PlainRun(found, transport, next_step=next_step, allow=kinds)
+
+
+def _unwatched(run_id: str | None, next_step: int) -> PlainRun:
+    return PlainRun(RunId(run_id or _new_ulid()), None, next_step=next_step, allow=())
+
+
+def _new_ulid() -> str:
+    return ulid(int(time.time() * 1000), os.urandom(10))
 
 
 def _attempt(next_step: int, allow: tuple[str, ...]) -> AttemptOpen:

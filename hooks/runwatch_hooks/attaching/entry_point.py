@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, cast
 from weakref import WeakSet
 
 import torch
@@ -35,7 +35,14 @@ from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks import SharedAttempt, Team, find_world, join_team
 from runwatch_hooks.reporting.channel import Channel
 from runwatch_hooks.reporting.machine_facts import describe_machine, host_event
-from runwatch_hooks.settings.arguments import check_state, config_of, folder_of, step_of
+from runwatch_hooks.settings.arguments import (
+    check_state,
+    config_of,
+    folder_of,
+    step_if_usable,
+    step_of,
+    text_if_usable,
+)
 from runwatch_hooks.settings.environment import Environment, override, read_environment
 from runwatch_hooks.settings.options import (
     DEFAULT_ALLOW,
@@ -135,8 +142,7 @@ def attach(
     """
     environment = read_environment()
     if environment.disabled:
-        since = "RUNWATCH_DISABLED is set"
-        return InertWatch(RunId(run_id or _new_ulid()), state, next_step, unwatched_since=since)
+        return _disabled(run_id, state, next_step)
     check_state(state)
     if next_step is not None:
         state = {**(state or {}), "next_step": step_of("next_step", next_step)}
@@ -182,6 +188,16 @@ def attach(
         check_thinnable(objects.optimizers)
     end_former(objects.modules.values(), run)
     return _open(run, environment, objects=objects, options=options, config=settings, state=state)
+
+
+def _disabled(run_id: object, state: object, next_step: object) -> InertWatch:
+    """Nothing is checked, so that nothing can be wrong: what cannot be used counts as not given."""
+    return InertWatch(
+        RunId(text_if_usable(run_id) or _new_ulid()),
+        cast("Mapping[str, object]", state) if isinstance(state, Mapping) else None,
+        step_if_usable(next_step),
+        unwatched_since="RUNWATCH_DISABLED is set",
+    )
 
 
 def _open(

@@ -83,3 +83,16 @@ def step_of(place: str, step: object) -> int:
     if not 0 <= number <= MAX_STEP:
         raise AttachError(f"{place}: found {number}, {wanted}")
     return number
+
+
+def step_if_usable(step: object) -> int | None:
+    """Like `step_of`, for a disabled hook, which must not raise: None for what is no step."""
+    try:
+        return step_of("next_step", step)
+    except AttachError:
+        return None
+
+
+def text_if_usable(text: object) -> str | None:
+    """The text, or None if it is empty or something else."""
+    return text if isinstance(text, str) and text else None

@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 from weakref import ref
 
 import pytest
@@ -188,6 +188,17 @@ def test_disabled_it_touches_nothing(
 
     assert facts() == before
     assert list(tmp_path.iterdir()) == []
+
+
+def test_disabled_no_argument_can_be_wrong(
+    model: nn.Module, optimizer: torch.optim.Optimizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNWATCH_DISABLED", "1")
+    nonsense: Any = torch.ones(2)
+    watch = attach(model, optimizer, run="off", run_id=nonsense, state=nonsense, next_step=nonsense)
+
+    assert [watch.step(1.0).step for _ in watch.steps(2)] == [0, 1]
+    assert nonsense.tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(

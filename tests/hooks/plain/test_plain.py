@@ -359,6 +359,15 @@ def test_it_touches_nothing_where_it_is_off_or_not_the_first(
     assert not list(tmp_path.iterdir())
 
 
+def test_where_it_is_off_no_argument_can_be_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNWATCH_DISABLED", "1")
+    nonsense: Any = np.array([1, 2])
+    run = open_run("off", run_id=nonsense, next_step=nonsense)
+
+    assert [run.step(1.0).step for _ in range(2)] == [0, 1]
+    run.finish()
+
+
 def test_what_cannot_be_asked_of_such_a_program_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AttachError, match="allow: found 'rollback', wanted some of"):
         open_run("plain", spool=tmp_path, allow=("stop", "rollback"))
