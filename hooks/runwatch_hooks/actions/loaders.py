@@ -13,6 +13,7 @@ from runwatch_hooks.actions.rng import HasState
 
 _ITERATOR: Final = "_iterator"
 _NEXT: Final = "next_iter_state"
+_NOBODYS: Final = "_runwatch_attribute_of_nobody"
 
 
 class LoaderPosition:
@@ -44,8 +45,17 @@ class LoaderPosition:
 
 
 def draws_by_itself(item: object) -> bool:
-    """Whether it is a loader that needs a `LoaderPosition`."""
-    return hasattr(item, _ITERATOR) and hasattr(item, _NEXT)
+    """Whether it is a loader that needs a `LoaderPosition`. It may be wrapped in an object that
+    passes attributes on, but not in one that answers to every name."""
+    return _has(item, _ITERATOR) and _has(item, _NEXT) and not _has(item, _NOBODYS)
+
+
+def _has(item: object, name: str) -> bool:
+    try:
+        getattr(item, name)
+    except Exception:  # noqa: BLE001  a `__getattr__` may raise anything, such as KeyError
+        return False
+    return True
 
 
 def _generators_of(loader: object) -> list[torch.Generator]:

@@ -20,6 +20,7 @@ from torchdata.stateful_dataloader import (  # type: ignore[import-untyped]
 
 from runwatch.commands import Command, Rollback
 from runwatch.vocabulary import CommandId
+from runwatch_hooks.actions.loaders import draws_by_itself
 from runwatch_hooks.attaching.training_objects import Objects
 from runwatch_hooks.attaching.watch_builder import build_watch
 from runwatch_hooks.settings.options import Options
@@ -53,6 +54,33 @@ def loader_of(
     return StatefulDataLoader(
         Rows(), batch_size=2, shuffle=True, num_workers=num_workers, generator=generator
     )
+
+
+class Wrapped:
+    """Passes on what it is asked for, as wrappers do."""
+
+    def __init__(self, loader: StatefulDataLoader[Any]) -> None:
+        self.loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loader, name)
+
+
+class AnswersToAll:
+    def __getattr__(self, name: str) -> Any:
+        return None
+
+
+class RaisesKeyErrors:
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+
+def test_a_loader_is_known_also_in_a_wrapper_but_not_by_an_answer_to_every_name() -> None:
+    assert draws_by_itself(loader_of(0))
+    assert draws_by_itself(Wrapped(loader_of(0)))
+    assert not draws_by_itself(AnswersToAll())
+    assert not draws_by_itself(RaisesKeyErrors())
 
 
 def watched(
