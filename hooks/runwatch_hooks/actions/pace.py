@@ -1,5 +1,7 @@
 """How often snapshots are taken: as often as their cost allows."""
 
+from collections import deque
+from statistics import median
 from typing import Final
 
 DEFAULT_EVERY: Final = 50
@@ -11,8 +13,9 @@ which every 50 steps of 5 ms would be a twentieth of the time."""
 WARM_UP: Final = 3
 """First captures, which are not measured: they allocate their buffers and take ten times as
 long."""
-_WEIGHT_OF_LAST: Final = 0.05
-"""Weight of the last step in the moving average of step times."""
+_REMEMBERED: Final = 64
+"""Steps whose times are remembered. Their median is used, because now and then a step has an
+evaluation before it, which may take a thousand times as long."""
 
 
 class SnapshotPace:
@@ -27,13 +30,13 @@ class SnapshotPace:
         """Steps between two captures."""
         self._is_given = every is not None
         self._num_captures = 0
-        self._step_s: float | None = None
+        self._steps_s: deque[float] = deque(maxlen=_REMEMBERED)
         self._capture_s = 0.0
 
     @property
     def step_s(self) -> float:
-        """The average time of a step in seconds, without captures."""
-        return self._step_s or 0.0
+        """The usual time of a step in seconds, without captures; 0 before the first."""
+        return median(self._steps_s) if self._steps_s else 0.0
 
     @property
     def capture_s(self) -> float:
@@ -42,16 +45,16 @@ class SnapshotPace:
 
     def note_step(self, seconds: float) -> None:
         """A step took this long, without a capture."""
-        before = seconds if self._step_s is None else self._step_s
-        self._step_s = before + _WEIGHT_OF_LAST * (seconds - before)
+        self._steps_s.append(seconds)
 
     def note_capture(self, seconds: float) -> bool:
         """A capture took this long. Returns whether the interval has changed."""
         self._num_captures += 1
         self._capture_s = seconds
-        if self._is_given or self._num_captures <= WARM_UP or not self._step_s:
+        step_s = self.step_s
+        if self._is_given or self._num_captures <= WARM_UP or not step_s:
             return False
-        before, wanted = self.every, seconds / (MAX_SHARE * self._step_s)
+        before, wanted = self.every, seconds / (MAX_SHARE * step_s)
         while self.every < min(wanted, MAX_EVERY):
             self.every *= 2
         while self.every > DEFAULT_EVERY and wanted < self.every / 4:

@@ -53,6 +53,16 @@ def test_one_slow_capture_is_made_good_by_cheap_ones() -> None:
     assert pace.every < slowest
 
 
+def test_an_evaluation_makes_no_capture_cheap() -> None:
+    pace = SnapshotPace()
+    for step in range(100):
+        pace.note_step(60.0 if step % 10 == 9 else 0.005)
+    for _ in range(WARM_UP + 1):
+        pace.note_capture(0.012)
+
+    assert pace.every == 400
+
+
 def test_a_step_without_a_time_changes_nothing() -> None:
     pace = SnapshotPace()
 
