@@ -35,8 +35,9 @@ _PACE_EVERY_S: Final = 0.5
 """Paces are not urgent: they are collected, or sent with other contents."""
 _MAX_WAITING: Final = 1024
 """Part rows kept while the store is slow; beyond it the oldest are dropped."""
-_MAX_UNREAD: Final = 64
-"""Batches that rank 0 has not read, beyond which none is added: the store keeps them in memory."""
+MAX_UNREAD: Final = 64
+"""Batches that rank 0 has not read, beyond which none but the last is added: the store keeps them
+in memory."""
 
 
 class Follower:
@@ -85,7 +86,7 @@ class Follower:
         if not math.isfinite(row.metrics.get("loss", 0.0)):
             with self._lock:
                 self._broken.append((row.segment, row.step))
-                del self._broken[:-_MAX_UNREAD]
+                del self._broken[:-MAX_UNREAD]
             self._wakeup.set()
         self._untold.put_row(row)
         self._put_row(replace(row, layout=None, stats=None, sharing=None))
@@ -150,8 +151,10 @@ class Follower:
         return self._untold.take_paces()
 
     def _put(self, batch: Batch) -> bool:
-        oldest = self._number - _MAX_UNREAD
-        if oldest >= 0 and self._store.holds(batch_key(self._rank, oldest)):
+        """Returns whether rank 0 will get it. The last batch always: rank 0 waits for it."""
+        oldest = self._number - MAX_UNREAD
+        is_full = oldest >= 0 and self._store.holds(batch_key(self._rank, oldest))
+        if is_full and not batch.is_last:
             self.num_lost += len(batch.rows)
             return False
         self._store.put(batch_key(self._rank, self._number), msgspec.msgpack.encode(batch))

@@ -1,6 +1,7 @@
 """Rank 0 and its peers over a store in memory: parts are joined, or done without, in order."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,9 +12,9 @@ from torch._C._distributed_c10d import HashStore
 from runwatch.nonfinite import is_absent
 from runwatch_hooks.measuring.stats import GRAD_NORM, STATS
 from runwatch_hooks.ranks import RankStore
-from runwatch_hooks.ranks.follower import Follower
+from runwatch_hooks.ranks.follower import MAX_UNREAD, Follower
 from runwatch_hooks.ranks.leader import Leader
-from runwatch_hooks.ranks.letters import Fingerprint
+from runwatch_hooks.ranks.letters import BATCH, Fingerprint, batch_key
 from runwatch_hooks.recording.row_output import Peers
 from runwatch_hooks.rows.row import Row
 
@@ -154,6 +155,20 @@ def test_the_end_brings_the_last_rows_out() -> None:
 
     assert [row.step for row in ranks.rows[0]] == list(range(20))
     assert all(norms(row) == [5.0, 0.0] for row in ranks.rows[0])
+
+
+def test_the_last_word_of_a_rank_is_said_though_nobody_has_read_the_others() -> None:
+    store = RankStore(HashStore())
+    follower = Follower(store, 1, lambda row: None)
+    follower.start()
+    for number in range(MAX_UNREAD):
+        follower.put_fingerprints([Fingerprint(8, 1, (0, 1), 5)])
+        until(partial(store.holds, batch_key(1, number)))
+    follower.close(LONGEST_S)
+
+    last = store.get(batch_key(1, MAX_UNREAD))
+    assert last is not None
+    assert BATCH.decode(last).is_last
 
 
 def test_the_rank_whose_parameters_stand_apart_learns_of_it_and_no_other() -> None:
