@@ -31,6 +31,9 @@ _INTEGERS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int6
 _MAX_OPEN: Final = 512
 _ROUND: Final = EVERY * NORM_TURNS
 """Steps in which each parameter is sampled once."""
+_FORGOTTEN_AFTER: Final = 2 * _ROUND
+"""Steps without a comparison; more than a round, because a sample is skipped if there is no room
+for it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,8 +94,8 @@ class ReplicaJudge:
 
     def __init__(self) -> None:
         self._open: dict[tuple[int, int], _Comparison] = {}
-        self._odd: dict[int, tuple[int, ...]] = {}
-        """Key -> the ranks that differed at the last comparison."""
+        self._odd: dict[int, tuple[int, tuple[int, ...]]] = {}
+        """Key -> the step of its last comparison, and the ranks that differed there."""
         self._are_replicas = False
         self._have_met = False
         """Whether ranks ever sent fingerprints of the same parameters."""
@@ -107,7 +110,7 @@ class ReplicaJudge:
 
     @property
     def drifted(self) -> tuple[int, ...]:
-        return tuple(sorted({rank for odd in self._odd.values() for rank in odd}))
+        return tuple(sorted({rank for _, odd in self._odd.values() for rank in odd}))
 
     def take(self, rank: int, print_: Fingerprint) -> str | None:
         """Compare a rank's fingerprint. Returns a message, at most once: that the ranks' parameters
@@ -125,7 +128,7 @@ class ReplicaJudge:
         odd = _odd_ones(comparison.values)
         self._are_replicas = self._are_replicas or not odd
         if self._are_replicas:
-            self._odd[print_.key] = odd
+            self._note(print_.step, print_.key, odd)
             return None
         if self._is_told:
             return None
@@ -134,6 +137,12 @@ class ReplicaJudge:
             "the ranks' parameters differ from the first comparison on: they are no replicas, "
             "and are not watched for drifting apart"
         )
+
+    def _note(self, step: int, key: int, odd: tuple[int, ...]) -> None:
+        self._odd[key] = step, odd
+        # A key of an earlier layout is not compared again, and would count as differing for ever.
+        for old in [one for one, (at, _) in self._odd.items() if at <= step - _FORGOTTEN_AFTER]:
+            del self._odd[old]
 
     def _without_copies(self, ranks: Sequence[int]) -> str | None:
         """A message if all these ranks are past the oldest comparison and it is still incomplete:

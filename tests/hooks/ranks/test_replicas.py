@@ -87,6 +87,18 @@ def test_one_that_is_equal_again_has_not_drifted() -> None:
     assert judge.drifted == ()
 
 
+def test_a_layout_that_is_gone_leaves_no_rank_behind_that_has_drifted() -> None:
+    judge, _ = judged([5, 5], [5, 6])
+    drifted = [
+        judge.drifted
+        for step in (EVERY, 3 * ALL_STEPS)
+        for rank in (0, 1)
+        if judge.take(rank, Fingerprint(step, 2, (0, 1), 7)) is None
+    ]
+
+    assert drifted == [(1,), (1,), (1,), ()]
+
+
 def test_ranks_that_never_were_equal_are_no_replicas_and_that_is_told_once() -> None:
     judge, told = judged([1, 2, 3], [4, 5, 6])
 
