@@ -8,6 +8,7 @@ from typing import cast
 
 from runwatch_hooks.actions.errors import StateMismatchError
 from runwatch_hooks.actions.loaders import LoaderPosition, draws_by_itself
+from runwatch_hooks.actions.own_copies import Living
 from runwatch_hooks.actions.rng import Generator, GeneratorState, HasState, ProcessRng
 from runwatch_hooks.actions.trees import HostCopies, Mapped
 from runwatch_hooks.own_log import OwnLog
@@ -27,6 +28,7 @@ class LiveObjects:
         own: Mapping[str, HasState],
     ) -> None:
         """`own` is state of the hook itself. Captures without it can be restored as well."""
+        self.given = (*schedulers, *extra.values())
         self._all: dict[str, HasState] = {
             f"scheduler{index}": item for index, item in enumerate(schedulers)
         }
@@ -60,17 +62,21 @@ class LiveObjects:
         missing = self._own.keys() - known.keys()
         return {**known, **{name: self._own[name].state_dict() for name in missing}}
 
-    def load(self, saved: Mapped, *, is_agreed: bool) -> list[str]:
+    def load(self, saved: Mapped, *, is_agreed: bool, living: Living = tuple) -> list[str]:
         """Restore each object. If one refuses its state, all are put back as they were and
         StateMismatchError is raised. If `is_agreed`, only that one is put back, and the names of
-        such objects are returned."""
-        generators = {name: _copied(one.state_dict()) for name, one in self._generators.items()}
+        such objects are returned. States may refer to the `living`, which are not copied."""
+
+        def copied(state: object) -> dict[str, object]:
+            return cast("dict[str, object]", HostCopies(living).copy(state))
+
+        generators = {name: copied(one.state_dict()) for name, one in self._generators.items()}
         before: dict[str, dict[str, object]] = {}
         refused: list[str] = []
         for name, item in self._all.items():
-            before[name] = generators[name] if name in generators else _copied(item.state_dict())
+            before[name] = generators[name] if name in generators else copied(item.state_dict())
             try:
-                item.load_state_dict(_copied(saved[name]))
+                item.load_state_dict(copied(saved[name]))
             except Exception as error:
                 if is_of_a_signal(error):
                     raise
@@ -92,7 +98,3 @@ class LiveObjects:
 
 def _seen_through(item: HasState) -> HasState:
     return LoaderPosition(item) if draws_by_itself(item) else item
-
-
-def _copied(state: object) -> dict[str, object]:
-    return cast("dict[str, object]", HostCopies().copy(state))

@@ -1,6 +1,6 @@
 """The whole training state: captured as owned copies, and restored in place."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 from weakref import WeakKeyDictionary
@@ -13,6 +13,7 @@ from runwatch_hooks.actions.captured import Captured
 from runwatch_hooks.actions.errors import StateMismatchError
 from runwatch_hooks.actions.finite import Exemptions, FiniteFlag
 from runwatch_hooks.actions.live_objects import LiveObjects
+from runwatch_hooks.actions.living import living_in
 from runwatch_hooks.actions.modules import (
     capture_module,
     check_module,
@@ -94,7 +95,7 @@ class TrainingState:
             if is_wrapped or one.param_groups is optimizer.param_groups:
                 return
         if not optimizer.state:  # otherwise its beginning is unknown: older captures do not fit
-            self._unused[optimizer] = capture_optimizer(optimizer, HostCopies(), {})
+            self._unused[optimizer] = capture_optimizer(optimizer, self._copies(), {})
         self._roster.add(optimizer)
 
     def capture(self, into: Captured | None = None) -> Captured:
@@ -102,7 +103,7 @@ class TrainingState:
         old = {} if into is None else into.tree
         self._exemptions.look_at(self._module_tensors())
         names = self._names()
-        copies = HostCopies()
+        copies = self._copies()
         tree: Mapped = {
             "modules": {
                 name: capture_module(module, copies, _part(old, "modules", name))
@@ -128,7 +129,7 @@ class TrainingState:
     def capture_bare(self, *, with_optimizers: bool) -> Captured:
         """Capture only modules, scalers and, if asked, optimizers. May be called inside an
         optimizer's step: the result is for inspection, and cannot be restored."""
-        copies = HostCopies()
+        copies = self._copies()
         tree: Mapped = {
             "modules": {name: capture_module(one, copies, {}) for name, one in self.modules.items()}
         }
@@ -198,8 +199,9 @@ class TrainingState:
         is_agreed: bool,
         is_resumed: bool,
     ) -> list[str]:
-        refused = self._objects.load(cast(Mapped, tree["objects"]), is_agreed=is_agreed)
-        in_place = InPlace()
+        objects = cast(Mapped, tree["objects"])
+        refused = self._objects.load(objects, is_agreed=is_agreed, living=self._living)
+        in_place = InPlace(self._living)
         with torch.no_grad():
             for name, module in self.modules.items():
                 saved = _part(tree, "modules", name)
@@ -254,6 +256,15 @@ class TrainingState:
         for index, optimizer in optimizers.items():
             saved = _part(tree, "optimizers", index)
             check_optimizer(f"optimizer {index}", optimizer, saved, names)
+
+    def _copies(self) -> HostCopies:
+        return HostCopies(self._living)
+
+    def _living(self) -> Iterator[object]:
+        """The program's own objects, which a state may refer to."""
+        yield from living_in(self.modules.values(), self.optimizers.values())
+        yield from self.scalers
+        yield from self._objects.given
 
     def _finite_flag(self, copies: HostCopies) -> FiniteFlag:
         tensors = self._exemptions.others(self._module_tensors())

@@ -7,7 +7,6 @@ and compiled steps hold the old addresses. Hence these two classes.
 Of a sharded tensor, each rank copies its own part, as a plain tensor.
 """
 
-import copy
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Final, cast
@@ -22,6 +21,7 @@ from runwatch_hooks.actions.elements import (
     may_be_rewritten,
     rewrite,
 )
+from runwatch_hooks.actions.own_copies import Living, OwnCopies
 from runwatch_hooks.measuring.host_memory import locks_pages
 from runwatch_hooks.ranks.shards import local_of
 
@@ -33,7 +33,9 @@ _COPIED_MAPPINGS: Final = (dict, OrderedDict, Counter)
 class HostCopies:
     """The copies of one capture. A tensor that occurs twice is copied once, and stays shared."""
 
-    def __init__(self) -> None:
+    def __init__(self, living: Living = tuple) -> None:
+        """`living` are not copied, wherever they occur in other objects than containers."""
+        self._own = OwnCopies(living)
         self._copies: dict[int, Tensor] = {}
         self._originals: list[Tensor] = []  # kept alive, so that no id is used twice
         self._reused: set[int] = set()
@@ -59,7 +61,7 @@ class HostCopies:
             rest = [None] * (len(items) - len(old_items))
             copies = [self.copy(*pair) for pair in zip(items, [*old_items, *rest], strict=False)]
             return copies if isinstance(value, list) else tuple(copies)
-        return copy.deepcopy(value)
+        return self._own.copy(value)
 
     def _copy_tensor(self, tensor: Tensor, old: object) -> Tensor:
         known = self._copies.get(id(tensor))
@@ -87,7 +89,9 @@ class HostCopies:
 class InPlace:
     """Restores one saved tree into the live one, and keeps the addresses of its tensors."""
 
-    def __init__(self) -> None:
+    def __init__(self, living: Living = tuple) -> None:
+        """`living` are not copied, as in `HostCopies`."""
+        self._own = OwnCopies(living)
         self._placed: dict[int, Tensor] = {}
         self._written: dict[Elements, Tensor] = {}
         """Memory already written -> the saved tensor that was written to it."""
@@ -105,7 +109,7 @@ class InPlace:
             return self._put_mapping(live, cast(Mapped, saved), device)
         if type(saved) in (list, tuple):
             return self._put_items(live, cast("list[object]", saved), device)
-        return copy.deepcopy(saved)
+        return self._own.copy(saved)
 
     def _put_tensor(self, live: object, saved: Tensor, device: torch.device) -> Tensor:
         known = self._placed.get(id(saved))

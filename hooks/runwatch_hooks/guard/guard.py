@@ -207,7 +207,7 @@ class Guard:
     def _hold_back(self, optimizer: Optimizer, with_grad: list[tuple[Tensor, Tensor]]) -> None:
         """Make the step a no-op for an optimizer without `found_inf`."""
         if not passes_over_none(optimizer):
-            self._undone[optimizer] = Before(optimizer)
+            self._undone[optimizer] = Before(optimizer, self._modules)
             return
         self._hidden[optimizer] = with_grad
         for parameter, _ in with_grad:

@@ -5,9 +5,13 @@ no-op. Others may not: some use zeros instead and step by momentum and weight de
 the step anyway. For these, parameters and state are copied before a bad step and put back after it.
 """
 
+from collections.abc import Iterable
+
 import torch
+from torch import nn
 from torch.optim import Optimizer
 
+from runwatch_hooks.actions.living import living_in
 from runwatch_hooks.actions.optimizers import capture_optimizer, restore_optimizer
 from runwatch_hooks.actions.trees import HostCopies, InPlace
 from runwatch_hooks.seeing.known_optimizers import parameters_of, steps_as_torchs_own
@@ -21,11 +25,14 @@ def passes_over_none(optimizer: Optimizer) -> bool:
 class Before:
     """A copy of an optimizer's parameters, state and options, all in host memory."""
 
-    def __init__(self, optimizer: Optimizer) -> None:
+    def __init__(self, optimizer: Optimizer, modules: Iterable[nn.Module]) -> None:
+        """The `modules` are not copied where the options refer to them."""
         own = dict(enumerate(parameters_of(optimizer)))
-        self._saved = capture_optimizer(optimizer, HostCopies(), {}, own)
+        self._living = tuple(living_in(modules, [optimizer]))
+        copies = HostCopies(lambda: self._living)
+        self._saved = capture_optimizer(optimizer, copies, {}, own)
 
     def put_back(self, optimizer: Optimizer) -> None:
         """Restore in place. Raises StateMismatchError if its groups have changed."""
         with torch.no_grad():
-            restore_optimizer(optimizer, self._saved, InPlace())
+            restore_optimizer(optimizer, self._saved, InPlace(lambda: self._living))

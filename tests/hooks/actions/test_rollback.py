@@ -165,6 +165,53 @@ def test_a_scaler_that_was_not_used_yet_is_unused_again() -> None:
     assert training.train(6) == losses
 
 
+class WarmUp(LRScheduler):
+    """Hands over to another scheduler, as one that is widely copied does, and decides by a method
+    of its own. Torch's `state_dict` of it holds both, and leaves out only the optimizer."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, after: LRScheduler) -> None:
+        self.after = after
+        self.rates: Callable[[], list[float | Tensor]] = self.warm
+        super().__init__(optimizer)
+
+    def warm(self) -> list[float | Tensor]:
+        return [base * self.last_epoch / 5 for base in self.base_lrs]
+
+    def get_lr(self) -> list[float | Tensor]:
+        return self.rates()
+
+    def step(self, epoch: int | None = None) -> None:
+        if self.last_epoch < 5:
+            super().step(epoch)
+        else:
+            self.after.step()
+
+
+@pytest.mark.parametrize("before", [3, 8])
+def test_a_scheduler_within_a_scheduler_goes_back_and_moves_the_rate_as_before(before: int) -> None:
+    training = Training(
+        make_scheduler=lambda o: WarmUp(o, lr_scheduler.CosineAnnealingLR(o, 30, eta_min=1e-4))
+    )
+    training.train(before)
+    captured = training.state.capture().tree
+    losses = training.train(9)
+    rate = training.optimizer.param_groups[0]["lr"]
+    training.state.restore(captured)
+
+    assert training.train(9) == losses
+    assert training.optimizer.param_groups[0]["lr"] == rate
+
+
+def test_a_module_that_an_optimizers_group_names_stays_the_models_own() -> None:
+    training = Training()
+    named = training.optimizer.param_groups[0]["module"] = training.model[0]
+    captured = training.state.capture().tree
+    training.train(1)
+    training.state.restore(captured)
+
+    assert training.optimizer.param_groups[0]["module"] is named
+
+
 @pytest.mark.parametrize("name", [name for name in OPTIMIZERS if not name.startswith("lbfgs")])
 def test_no_tensor_moves(name: str) -> None:
     training = Training(OPTIMIZERS[name])
