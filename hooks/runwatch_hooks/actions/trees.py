@@ -171,6 +171,7 @@ def tensors_in(value: object) -> Iterator[Tensor]:
 
 
 def _buffer_for(tensor: Tensor) -> Tensor:
-    return torch.empty_like(
-        tensor, device="cpu", requires_grad=False, pin_memory=locks_pages(tensor.device)
-    ).detach()
+    with torch.inference_mode(mode=False):  # what is made there is written only there
+        return torch.empty_like(
+            tensor, device="cpu", requires_grad=False, pin_memory=locks_pages(tensor.device)
+        ).detach()

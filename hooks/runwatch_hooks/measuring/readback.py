@@ -46,10 +46,12 @@ class Readback:
         self._device = device
         self.num_values = num_values
         on_host = device.type == "cpu"
-        # Explicit, because a program may have changed torch's default device and dtype.
-        self._ring = torch.empty(
-            (depth, num_values), dtype=torch.float32, device="cpu", pin_memory=not on_host
-        )
+        # Explicit, because a program may have changed torch's default device and dtype, and may be
+        # in inference mode: what is made there can be written to only there.
+        with torch.inference_mode(mode=False):
+            self._ring = torch.empty(
+                (depth, num_values), dtype=torch.float32, device="cpu", pin_memory=not on_host
+            )
         self._tickets: list[Ticket | None] = [None] * depth
         self._next = 0
 

@@ -212,6 +212,18 @@ def test_a_module_that_an_optimizers_group_names_stays_the_models_own() -> None:
     assert training.optimizer.param_groups[0]["module"] is named
 
 
+def test_buffers_made_in_inference_mode_are_used_again_outside_of_it() -> None:
+    training = Training()
+    with torch.inference_mode():
+        old = training.state.capture()
+    training.train(1)
+    captured = training.state.capture(old).tree
+    losses = training.train(3)
+    training.state.restore(captured)
+
+    assert training.train(3) == losses
+
+
 @pytest.mark.parametrize("name", [name for name in OPTIMIZERS if not name.startswith("lbfgs")])
 def test_no_tensor_moves(name: str) -> None:
     training = Training(OPTIMIZERS[name])
