@@ -39,7 +39,7 @@ def sample(tensor: Tensor) -> Tensor:
     """
     flat = dense_view(tensor)
     if flat is None or flat.data_ptr() == 0:
-        return tensor.new_empty(0, layout=torch.strided)
+        return _nothing_of(tensor, tensor.device)
     if flat.numel() <= ALL_UP_TO:
         return flat
     stride = flat.numel() // NUM_SAMPLED
@@ -47,6 +47,11 @@ def sample(tensor: Tensor) -> Tensor:
     while math.gcd(stride, row) != 1:
         stride -= 1
     return flat[::stride][:NUM_SAMPLED]
+
+
+def _nothing_of(tensor: Tensor, device: torch.device | None) -> Tensor:
+    """An empty sample. Real like the others of a complex tensor: it is concatenated with them."""
+    return torch.empty(0, dtype=tensor.dtype.to_real(), device=device)
 
 
 class Samples(Protocol):
@@ -176,7 +181,7 @@ class SampledUpdates(Generic[S]):
         """The sample view; empty if the program has moved the tensor to another device."""
         if tensor.device == self._device:
             return sample(tensor)
-        return torch.empty(0, dtype=tensor.dtype, device=self._device)
+        return _nothing_of(tensor, self._device)
 
 
 def shares_of(tensors: Sequence[Tensor], samples: Sequence[Tensor]) -> list[float]:

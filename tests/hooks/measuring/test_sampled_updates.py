@@ -65,6 +65,18 @@ def test_of_complex_weights_both_parts_count(shape: tuple[int, int]) -> None:
     assert found[1].item() == pytest.approx(25.0 * tensor.numel(), rel=0.01)
 
 
+def test_a_complex_tensor_without_a_sample_costs_the_others_nothing() -> None:
+    empty, in_gaps = torch.zeros(0, dtype=torch.cfloat), torch.zeros(4, 4, dtype=torch.cfloat)[:, 1]
+    tensors = [empty, in_gaps, torch.zeros(2, dtype=torch.cfloat)]
+    updates = SampledUpdates(tensors, samples_on_host(None))
+    updates.before([0, 1, 2])
+    tensors[2].add_(3.0 + 4.0j)
+    found = updates.after()
+
+    assert found is not None
+    assert found[1].tolist() == pytest.approx([math.nan, math.nan, 50.0], nan_ok=True)
+
+
 def test_weights_in_fp8_beside_others_are_compared() -> None:
     tensors = [torch.ones(3).to(torch.float8_e4m3fn), torch.ones(2)]
     updates = SampledUpdates(tensors, samples_on_host(None))
