@@ -12,6 +12,7 @@ shrinks too.
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
@@ -215,7 +216,7 @@ def _check_scalable(optimizer: Optimizer) -> None:
     keys = frozenset[str]() if steps_as_torchs_own(optimizer) else _AVERAGING_KEYS
     for index, group in enumerate(cast("list[Group]", optimizer.param_groups)):
         rate = group.get("lr")
-        if not isinstance(rate, (int, float, Tensor)):
+        if not isinstance(rate, (Real, Tensor)):
             raise LrScaleError(f"{name}, group {index}: found lr {rate!r}, wanted a number")
         averaging = sorted(keys & group.keys())
         if averaging:

@@ -11,6 +11,8 @@ and the nearer one decides: a single step changes rates only a little.
 
 import math
 from collections.abc import Sequence
+from numbers import Real
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -41,9 +43,10 @@ class ScaledRates:
                         version = rate._version + 1  # pyright: ignore[reportPrivateUsage]
                         self._tensors.append((rate, rate.detach().clone(), version))
                         rate.mul_(scale)
-                elif isinstance(rate, (int, float)):
-                    lowered = rate * scale
-                    self._numbers.append((group, rate, lowered))  # first: Ctrl-C may come between
+                elif isinstance(rate, Real):  # a float, an int, or one of numpy's
+                    before = cast(float, rate)
+                    lowered = before * scale
+                    self._numbers.append((group, before, lowered))  # first: Ctrl-C may come between
                     group["lr"] = lowered
 
     def holds(self, group: Group) -> bool:
@@ -64,8 +67,8 @@ class ScaledRates:
             found = group.get("lr")
             if found is lowered:
                 group["lr"] = rate
-            elif has_ended and isinstance(found, float):
-                group["lr"] = _unscaled(found, rate, lowered)
+            elif has_ended and isinstance(found, Real):
+                group["lr"] = _unscaled(cast(float, found), rate, lowered)
 
     def put_into(self, saved: Sequence[Group], groups: Sequence[Group]) -> None:
         """Put the old rates into an optimizer's `state_dict` groups, which hold the scaled ones."""

@@ -7,8 +7,9 @@
 import os
 import pickle
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -136,6 +137,19 @@ def test_a_third_is_put_back_without_drift() -> None:
     lr_scale.close()
     assert optimizer.param_groups[0]["lr"] is rate
     assert rate.item() == torch.tensor(0.1).item()
+
+
+def test_a_rate_of_numpys_is_scaled_like_any_number() -> None:
+    rate = cast(float, np.float32(0.5))
+    optimizer = Recorder(rate)
+    lr_scale = LrScale([optimizer])
+    lr_scale.install()
+    lr_scale.set(0.5)
+    optimizer.step()
+    lr_scale.close()
+
+    assert optimizer.applied == [0.25]
+    assert optimizer.param_groups[0]["lr"] is rate
 
 
 def test_groups_that_share_one_tensor_are_scaled_once(lr_scale: LrScale) -> None:
