@@ -6,9 +6,10 @@ from typing import Final
 
 from runwatch_hooks.detail import Closeup
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.measuring.machine_memory import MachineMemory
 from runwatch_hooks.own_log import OwnLog
+from runwatch_hooks.recording.guarded_steps import GuardedSteps
 from runwatch_hooks.recording.instruments import Instruments
+from runwatch_hooks.recording.own_numbers import OwnNumbers
 from runwatch_hooks.recording.restored_weights import RestoredWeights
 from runwatch_hooks.recording.row_assembly import RowAssembly
 from runwatch_hooks.recording.row_output import RowOutput
@@ -17,10 +18,9 @@ from runwatch_hooks.recording.step_timer import StepTimer
 from runwatch_hooks.reporting.reports import Reports
 from runwatch_hooks.reporting.reserved_names import OF_LAYERS, ReservedNames
 from runwatch_hooks.rows.health import is_broken, is_healthy
-from runwatch_hooks.rows.row import Row
 from runwatch_hooks.rows.user_numbers import UserNumbers
 from runwatch_hooks.seeing.missing_gradients import MissingGradients
-from runwatch_hooks.seeing.numbers import Number, count, number
+from runwatch_hooks.seeing.numbers import Number, number
 from runwatch_hooks.seeing.probe import Probe
 from runwatch_hooks.seeing.step_reading import Reading
 from runwatch_hooks.watch import Loggable
@@ -56,18 +56,19 @@ class RowMaker:
         self._detail = instruments.detail
         self._own_time = instruments.own_time
         self._governor = instruments.governor
-        self._sensors = instruments.sensors
-        self._machine_memory = MachineMemory()
         self._row_turns = RowTurns(self._make_logged)
         self._assembly = RowAssembly(faults)
         self._own_names = ReservedNames()
-        if self._sensors is not None:
-            self._own_names.add(self._sensors.names)
+        if instruments.sensors is not None:
+            self._own_names.add(instruments.sensors.names)
         self._given = UserNumbers(faults)
         self._missing_gradients = MissingGradients()
         self._timer = StepTimer()
         self.weights: Final = RestoredWeights()
-        self._was_guarded = False
+        self._own_numbers = OwnNumbers(
+            instruments, output, self.weights, self._given, faults, is_leader=is_leader
+        )
+        self._guarded_steps = GuardedSteps(reports)
         self._is_healthy = True
         self._segment = 0
 
@@ -150,10 +151,8 @@ class RowMaker:
         theirs = self._numbers(metrics if loss is None else {"loss": loss, **metrics})
         step_time_s = self._timer.lap(time.monotonic())
         reading = self._probe.take(step)
-        numbers = self._ours(reading, step_time_s, tokens, lr_scale)
+        numbers = self._own_numbers.take(reading, step_time_s, tokens, lr_scale)
         if self._guard is not None:
-            guarded = self._guard.take()
-            numbers |= guarded if self._is_leader else {}
             self._reports.tell_unwatched(self._guard.take_notices(), step, now)
         self._claim(numbers, reading)
         numbers |= self._own_names.apart(theirs)
@@ -169,25 +168,6 @@ class RowMaker:
         if step_time_s is None or closeup is not None or reading.sharing is not None:
             return None
         return reading, step_time_s
-
-    def _ours(
-        self, reading: Reading, step_time_s: float | None, tokens: int | None, lr_scale: float
-    ) -> dict[str, Number]:
-        """The hook's own metrics of a step."""
-        numbers = self._pace(step_time_s, tokens) | self._output.numbers()
-        if self._governor is not None:
-            numbers |= self._governor.numbers()
-        if self._sensors is not None:
-            numbers |= self._sensors.take()
-        with self._faults.guard("machine memory"):
-            numbers |= self._machine_memory.take(time.monotonic())
-        if self._is_leader:
-            numbers |= {"lr_scale": lr_scale, **reading.numbers}
-            if self._given.has_moving_target:
-                numbers["alternating"] = 1.0
-            if (num_other := self.weights.number()) is not None:
-                numbers["unrestored_layers"] = num_other
-        return numbers
 
     def _claim(self, numbers: Iterable[str], reading: Reading) -> None:
         """Reserve the names of the hook's metrics, including those whose values arrive later."""
@@ -227,16 +207,6 @@ class RowMaker:
             )
         return num_missing == 0
 
-    def _pace(self, step_time_s: float | None, tokens: int | None) -> dict[str, Number]:
-        """The step's time in seconds, and tokens per second."""
-        if step_time_s is None:
-            return {}
-        numbers: dict[str, Number] = {"step_time": step_time_s}
-        counted = self._given.take_tokens(tokens, count)
-        if counted is not None and step_time_s > 0:
-            numbers["tokens_per_s"] = counted / step_time_s
-        return numbers
-
     def _tell_coverage(self, reading: Reading, step: int, now: float) -> None:
         """Report where gradients were read, what is not watched, and what changed."""
         self._reports.tell_stage(reading, step, now)
@@ -267,7 +237,7 @@ class RowMaker:
             was_read = any("nonfinite" in row.metrics for row in rows)
             is_alarmed = self._governor.is_alarmed and not was_read
             self._governor.is_alarmed = is_alarmed or any(map(is_broken, rows))
-        self._tell_guarded(rows)
+        self._guarded_steps.look(rows)
         if self._is_leader:
             with self._faults.guard("restored weights"):
                 for row in rows:
@@ -276,16 +246,3 @@ class RowMaker:
             with self._faults.guard("bundle", self._witness.disable):
                 self._witness.look(rows)
         self._output.put_rows(rows)
-
-    def _tell_guarded(self, rows: Iterable[Row]) -> None:
-        """Report the first of consecutive steps that the guard turned into no-ops."""
-        for row in rows:
-            is_guarded = row.metrics.get("guarded_steps", 0.0) > 0.0
-            if is_guarded and not self._was_guarded:
-                is_finite = row.metrics.get("guarded_outliers") == row.metrics["guarded_steps"]
-                because = "outside its past" if is_finite else "not finite"
-                self._reports.tell_event(row.step, "guarded", row.at, {"because": because})
-            if row.metrics.get("guard_relearned", 0.0) > 0.0:
-                self._reports.tell_event(row.step, "guard_relearned", row.at, {})
-            if "guarded_steps" in row.metrics:
-                self._was_guarded = is_guarded
