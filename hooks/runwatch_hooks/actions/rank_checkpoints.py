@@ -6,28 +6,23 @@ another number of ranks takes what it needs from all of these folders, if it can
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, cast
+from typing import cast
 
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from runwatch_hooks.actions.captured import Captured
 from runwatch_hooks.actions.checkpoint_files import Checkpoint
 from runwatch_hooks.actions.checkpoints import CheckpointStore, Loaded
 from runwatch_hooks.actions.errors import DamagedCheckpointError, StateMismatchError
+from runwatch_hooks.actions.gathered import MODULES, OPTIMIZERS, extents_of, gathered
 from runwatch_hooks.actions.rng import ProcessRng
-from runwatch_hooks.actions.scattered import Place, Scattered, place_of
 from runwatch_hooks.actions.training_state import TrainingState
 from runwatch_hooks.actions.trees import Mapped
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks import World
-from runwatch_hooks.ranks.shards import is_sharded
-from runwatch_hooks.seeing.known_optimizers import parameters_of
 
 log = OwnLog(__name__)
-
-_MODULES: Final = "modules"
-_OPTIMIZERS: Final = "optimizers"
 
 
 class RankCheckpoints(CheckpointStore):
@@ -60,17 +55,7 @@ class RankCheckpoints(CheckpointStore):
         return super().save(step, captured, actor)
 
     def places(self) -> Mapped:
-        modules, optimizers = self._state.modules, self._state.optimizers
-        return {
-            _MODULES: {
-                name: {key: _lying(item) for key, item in module.named_parameters()}
-                for name, module in modules.items()
-            },
-            _OPTIMIZERS: {
-                index: [_lying(item) for item in parameters_of(optimizer)]
-                for index, optimizer in optimizers.items()
-            },
-        }
+        return extents_of(self._state)
 
     def loadable(self) -> Sequence[Checkpoint]:
         """This rank's checkpoints, and those of other numbers of ranks that are complete.
@@ -157,77 +142,12 @@ class RankCheckpoints(CheckpointStore):
             self.world_size,
         )
         try:
-            modules = self._gathered_modules(base, parts)
-            optimizers = self._gathered_optimizers(base, parts)
+            tree = gathered({**base, "objects": objects}, parts, self._state)
         except (StateMismatchError, KeyError, IndexError) as error:  # unknown names or indices
             raise StateMismatchError(
                 f"{checkpoint.path}: the parts of {num_ranks} ranks do not fit ({error!r})"
             ) from error
-        tree = {**base, _MODULES: modules, _OPTIMIZERS: optimizers, "objects": objects}
         return Loaded(checkpoint, tree, parts[0].actor)
-
-    def _gathered_modules(self, base: Mapped, parts: Sequence[Loaded]) -> Mapped:
-        gathered: Mapped = {}
-        for name, saved in cast("dict[str, Mapped]", base[_MODULES]).items():
-            live = dict(self._state.modules[name].named_parameters())
-            scattered: dict[str, Scattered] = {}
-            for part in parts:
-                held = cast("dict[str, Mapped]", part.tree[_MODULES])[name]["parameters"]
-                lying = cast("dict[str, dict[str, Mapped]]", part.places[_MODULES])[name]
-                for key, tensor in cast("dict[str, Tensor]", held).items():
-                    _add(scattered, key, tensor, lying[key])
-            gathered[name] = {
-                **saved,
-                "parameters": {
-                    key: one.part_for(live[key]) for key, one in scattered.items() if key in live
-                },
-            }
-        return gathered
-
-    def _gathered_optimizers(self, base: Mapped, parts: Sequence[Loaded]) -> Mapped:
-        gathered: Mapped = {}
-        optimizers = self._state.optimizers
-        for index in cast("dict[int, Mapped]", base[_OPTIMIZERS] or parts[0].tree[_OPTIMIZERS]):
-            live = parameters_of(optimizers[index])
-            first = cast("dict[int, Mapped]", parts[0].tree[_OPTIMIZERS])[index]
-            if first.get("parameters"):
-                raise StateMismatchError(
-                    f"optimizer {index} steps tensors that are no module's: nobody knows which "
-                    "part of what they are"
-                )
-            states = {
-                number: self._gathered_state(index, number, parts, live[number])
-                for number in cast("dict[int, Mapped]", first["states"])
-            }
-            gathered[index] = {
-                **first,
-                "states": states,
-                "sharded": {
-                    number: [key for key in state if _is_spread(state[key], live[number])]
-                    for number, state in states.items()
-                },
-            }
-        return gathered
-
-    def _gathered_state(
-        self, index: int, number: int, parts: Sequence[Loaded], live: Tensor
-    ) -> Mapped:
-        """One parameter's optimizer state. Tensors that are sharded like the parameter are joined
-        from all parts."""
-        scattered: dict[str, Scattered] = {}
-        state: Mapped = {}
-        for part in parts:
-            optimizers = cast("dict[int, Mapped]", part.tree[_OPTIMIZERS])
-            if index not in optimizers:  # left to rank 0
-                continue
-            held = cast("dict[int, dict[str, object]]", optimizers[index]["states"])[number]
-            lying = cast("dict[int, list[Mapped]]", part.places[_OPTIMIZERS])[index][number]
-            for key, item in held.items():
-                if isinstance(item, Tensor) and list(item.shape) == lying["size"] != []:
-                    _add(scattered, key, item, lying)
-                else:
-                    state.setdefault(key, item)
-        return state | {key: one.part_for(live) for key, one in scattered.items()}
 
 
 def _folder_of(root: Path, rank: int) -> Path:
@@ -248,26 +168,6 @@ def _sound(held: Iterable[Checkpoint]) -> list[Checkpoint]:
     return [one for one in held if not one.facts.is_undone]
 
 
-def _lying(tensor: Tensor) -> Mapped:
-    """Which part of a tensor this rank holds, in the form that is saved."""
-    place = place_of(tensor)
-    size = [sum(length for _, length in runs) for runs in place or ()]
-    return {"shape": list(tensor.shape), "place": place, "size": size}
-
-
-def _add(scattered: dict[str, Scattered], key: str, tensor: Tensor, lying: Mapped) -> None:
-    """Raises StateMismatchError."""
-    place = cast("Place | None", lying["place"])
-    if place is None:
-        raise StateMismatchError(f"{key}: it was written in a layout that is not known")
-    shape = cast("list[int]", lying["shape"])
-    scattered.setdefault(key, Scattered(shape, tensor.dtype)).add(place, tensor)
-
-
-def _is_spread(item: object, parameter: Tensor) -> bool:
-    return isinstance(item, Tensor) and item.dim() > 0 and is_sharded(parameter)
-
-
 def _are_replicas(modules: Mapping[str, nn.Module]) -> bool:
     return any(
         isinstance(part, DistributedDataParallel)
@@ -281,15 +181,15 @@ def _own_part(tree: Mapped) -> Mapped:
     generators, loaders; also schedulers."""
     modules: Mapped = {
         name: {**cast(Mapped, module), "parameters": Mapped()}
-        for name, module in cast(Mapped, tree[_MODULES]).items()
+        for name, module in cast(Mapped, tree[MODULES]).items()
     }
-    return {**tree, _MODULES: modules, _OPTIMIZERS: {}}
+    return {**tree, MODULES: modules, OPTIMIZERS: {}}
 
 
 def _joined(whole: Mapped, own: Mapped) -> Mapped:
-    theirs = cast("dict[str, Mapped]", whole[_MODULES])
+    theirs = cast("dict[str, Mapped]", whole[MODULES])
     modules = {
         name: {**cast(Mapped, module), "parameters": theirs[str(name)]["parameters"]}
-        for name, module in cast(Mapped, own[_MODULES]).items()
+        for name, module in cast(Mapped, own[MODULES]).items()
     }
-    return {**own, _MODULES: modules, _OPTIMIZERS: whole[_OPTIMIZERS]}
+    return {**own, MODULES: modules, OPTIMIZERS: whole[OPTIMIZERS]}
