@@ -6,7 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from runwatch_hooks.actions.elements import may_be_rewritten
+from runwatch_hooks.actions.elements import is_plain, may_be_rewritten
 from runwatch_hooks.actions.errors import StateMismatchError
 from runwatch_hooks.actions.trees import HostCopies, InPlace, Mapped
 from runwatch_hooks.own_log import OwnLog
@@ -24,6 +24,7 @@ def capture_module(module: nn.Module, copies: HostCopies, old: Mapped) -> Mapped
     }
     captured = {key: copies.copy(part, old.get(key)) for key, part in parts.items()}
     captured["with_grad"] = [n for n, p in module.named_parameters() if p.grad is not None]
+    captured["with_plain_grad"] = [n for n, p in module.named_parameters() if _is_dense(p.grad)]
     captured["trained"] = [n for n, p in module.named_parameters() if p.requires_grad]
     return captured
 
@@ -67,7 +68,13 @@ def restore_module(
     for name, part in _extra(module):
         if name in extra:
             part.set_extra_state(HostCopies().copy(extra[name]))
-    _clear_gradients(module, frozenset(cast("list[str]", saved["with_grad"])))
+    # In a new process nobody has had a gradient yet, and older captures do not say of what kind.
+    made_anew = [] if is_resumed else saved.get("with_plain_grad", [])
+    _clear_gradients(
+        module,
+        frozenset(cast("list[str]", saved["with_grad"])),
+        frozenset(cast("list[str]", made_anew)),
+    )
     if not is_resumed and "trained" in saved:  # older captures have none
         _freeze_again(module, frozenset(cast("list[str]", saved["trained"])))
 
@@ -77,8 +84,15 @@ def module_tensors(module: nn.Module) -> dict[str, Tensor]:
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
-def _clear_gradients(module: nn.Module, with_grad: frozenset[str]) -> None:
-    """Set gradients to None where there was none at the capture, and to zero elsewhere.
+def _is_dense(grad: Tensor | None) -> bool:
+    return type(grad) is Tensor and is_plain(grad)
+
+
+def _clear_gradients(
+    module: nn.Module, with_grad: frozenset[str], made_anew: frozenset[str]
+) -> None:
+    """Set gradients to None where there was none at the capture, and to zero elsewhere. Those that
+    are gone since, as after an error that the program has caught, are `made_anew`.
 
     They are zeroed in place, because DDP buckets and CUDA graphs hold their addresses. Optimizers
     skip parameters without a gradient, but not those with a gradient of zero (weight decay,
@@ -89,6 +103,8 @@ def _clear_gradients(module: nn.Module, with_grad: frozenset[str]) -> None:
             parameter.grad = None
         elif parameter.grad is not None:
             local_of(parameter.grad).detach().zero_()
+        elif name in made_anew:
+            parameter.grad = torch.zeros_like(parameter)
 
 
 def _freeze_again(module: nn.Module, trained: frozenset[str]) -> None:

@@ -202,7 +202,8 @@ class TrainingState:
         objects = cast(Mapped, tree["objects"])
         refused = self._objects.load(objects, is_agreed=is_agreed, living=self._living)
         in_place = InPlace(self._living)
-        with torch.no_grad():
+        # Not in inference mode: the training could not write to what is made there.
+        with torch.inference_mode(mode=False), torch.no_grad():
             for name, module in self.modules.items():
                 saved = _part(tree, "modules", name)
                 restore_module(module, saved, in_place, is_resumed=is_resumed)

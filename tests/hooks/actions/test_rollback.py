@@ -224,6 +224,18 @@ def test_buffers_made_in_inference_mode_are_used_again_outside_of_it() -> None:
     assert training.train(3) == losses
 
 
+def test_what_is_made_anew_in_inference_mode_is_trained_outside_of_it() -> None:
+    training = Training()
+    training.train(2)
+    captured = training.state.capture().tree
+    losses = training.train(3)
+    training.optimizer.state.clear()
+    with torch.inference_mode():
+        training.state.restore(captured)
+
+    assert training.train(3) == losses
+
+
 @pytest.mark.parametrize("name", [name for name in OPTIMIZERS if not name.startswith("lbfgs")])
 def test_no_tensor_moves(name: str) -> None:
     training = Training(OPTIMIZERS[name])
@@ -309,6 +321,22 @@ def test_gradients_are_cleared_and_those_that_were_none_are_none() -> None:
     training.state.restore(captured.tree)
 
     assert training.model[0].weight.grad is None
+    bias = training.model[0].bias.grad
+    assert isinstance(bias, Tensor)
+    assert not bias.any()
+
+
+def test_gradients_that_are_gone_since_are_zero_again() -> None:
+    """As where the program has caught an error and freed memory: an idle expert was stepped by a
+    gradient of zeros, and is again."""
+    training = Training()
+    training.train(1)
+    captured = training.state.capture()
+    training.model.zero_grad(set_to_none=True)
+    training.state.restore(captured.tree, is_resumed=True)
+    assert training.model[0].bias.grad is None
+    training.state.restore(captured.tree)
+
     bias = training.model[0].bias.grad
     assert isinstance(bias, Tensor)
     assert not bias.any()
