@@ -69,12 +69,9 @@ def restore_module(
         if name in extra:
             part.set_extra_state(HostCopies().copy(extra[name]))
     # In a new process nobody has had a gradient yet, and older captures do not say of what kind.
-    made_anew = [] if is_resumed else saved.get("with_plain_grad", [])
-    _clear_gradients(
-        module,
-        frozenset(cast("list[str]", saved["with_grad"])),
-        frozenset(cast("list[str]", made_anew)),
-    )
+    made_anew = () if is_resumed else cast("list[str]", saved.get("with_plain_grad", []))
+    with_grad = cast("list[str]", saved["with_grad"])
+    _clear_gradients(module, frozenset(with_grad), frozenset(made_anew))
     if not is_resumed and "trained" in saved:  # older captures have none
         _freeze_again(module, frozenset(cast("list[str]", saved["trained"])))
 
