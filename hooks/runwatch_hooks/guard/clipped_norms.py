@@ -5,8 +5,7 @@ direction. The clip has computed the norm on every rank, so using it costs nothi
 """
 
 import os
-from collections.abc import Iterable, Sequence
-from typing import cast
+from collections.abc import Iterable
 
 from torch import Tensor
 from torch.nn import utils as nn_utils
@@ -14,6 +13,7 @@ from torch.nn.utils import clip_grad
 
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.ranks.shards import whole
+from runwatch_hooks.wrapping.arguments import argument, tensors_at
 from runwatch_hooks.wrapping.graph_capture import is_capturing
 from runwatch_hooks.wrapping.torch_wraps import TorchSubscriptions
 from runwatch_hooks.wrapping.wraps import Arguments, Keywords, Listeners
@@ -49,9 +49,7 @@ class ClippedNorms:
         if os.getpid() != self._pid or is_capturing():
             return
         with self._faults.guard("guard, clip", self.remove):
-            given = args[0] if args else kwargs["parameters"]
-            total_norm = args[2] if len(args) > 2 else kwargs["total_norm"]
-            parameters = [given] if isinstance(given, Tensor) else cast("Sequence[Tensor]", given)
-            norm = whole(total_norm.detach())
+            parameters = tensors_at(args, kwargs, 0, "parameters")
+            norm = whole(argument(args, kwargs, 2, "total_norm").detach())
             if norm is not None:
                 self._norms |= dict.fromkeys(map(id, parameters), norm.float().reshape(()))

@@ -6,7 +6,6 @@ optimizer steps.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +28,7 @@ from runwatch_hooks.seeing.rehearsal import is_rehearsal
 from runwatch_hooks.seeing.step_reading import Reading, Stage
 from runwatch_hooks.seeing.training_thread import TrainingThread
 from runwatch_hooks.seeing.watched_optimizers import WatchedOptimizers
+from runwatch_hooks.wrapping.arguments import argument, tensors_at
 from runwatch_hooks.wrapping.closures import closure_of
 from runwatch_hooks.wrapping.nested_steps import NestedSteps
 from runwatch_hooks.wrapping.patches import Patches
@@ -128,7 +128,7 @@ class Probe:
 
     def after_unscale(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("unscale_", self.remove):
-            optimizer = _argument(args, kwargs, 1, "optimizer")
+            optimizer = argument(args, kwargs, 1, "optimizer")
             if self._steps_here(optimizer) and (slots := self._step.slots_of(optimizer)):
                 self._omissions.note_unscaled(slots)
                 self._step.read_unscaled(slots)
@@ -139,18 +139,18 @@ class Probe:
             # `grad` attributes, which is not safe from another thread.
             if not self._thread.is_here(lambda: False):
                 return
-            grads = _as_sequence(_argument(args, kwargs, 0, "tensors"))
+            grads = tensors_at(args, kwargs, 0, "tensors")
             self._step.read(self._step.slots_of_grads(grads), Stage.PRECLIP)
 
     def before_clip(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("clip", self.remove):
-            tensors = _as_sequence(_argument(args, kwargs, 0, "parameters"))
+            tensors = tensors_at(args, kwargs, 0, "parameters")
             if not self._trains_here(tensors):
                 return
             slots = self._step.slots_of_tensors(tensors)
             if slots:
-                max_norm = float(_argument(args, kwargs, 1, "max_norm"))
-                total_norm: Tensor = _argument(args, kwargs, 2, "total_norm")
+                max_norm = float(argument(args, kwargs, 1, "max_norm"))
+                total_norm: Tensor = argument(args, kwargs, 2, "total_norm")
                 self._step.read_clipped(slots, max_norm, total_norm)
                 if self._has_scaler:
                     self._omissions.note_clip(slots, max_norm)
@@ -159,7 +159,7 @@ class Probe:
         """Before a clip with no known coefficient, as it computes no norm with torch: by value, or
         DeepSpeed's at stage 0."""
         with self._faults.guard("own clip", self.remove):
-            tensors = _as_sequence(_argument(args, kwargs, 0, "parameters"))
+            tensors = tensors_at(args, kwargs, 0, "parameters")
             if not self._trains_here(tensors):
                 return
             self._step.read(self._step.slots_of_tensors(tensors), Stage.PRECLIP)
@@ -170,13 +170,13 @@ class Probe:
         with self._faults.guard("unheard clip", self.remove):
             if not self._thread.is_here(lambda: False):
                 return
-            (grads,) = _argument(args, kwargs, 0, "tensorlistlist")
+            (grads,) = argument(args, kwargs, 0, "tensorlistlist")
             self._step.read(self._step.slots_of_grads(grads), Stage.PRECLIP)
 
     def before_scaler_step(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("scaler.step", self.remove):
             scaler = args[0]
-            optimizer = _argument(args, kwargs, 1, "optimizer")
+            optimizer = argument(args, kwargs, 1, "optimizer")
             if not self._steps_here(optimizer):
                 return
             if self._step.slots_of(optimizer) and scaler.is_enabled():
@@ -237,7 +237,7 @@ class Probe:
 
     def after_scaler_step(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("scaler.step", self.remove):
-            optimizer = _argument(args, kwargs, 1, "optimizer")
+            optimizer = argument(args, kwargs, 1, "optimizer")
             if not self._steps_here(optimizer):
                 return
             if self._is_left_out and self._step.slots_of(optimizer):
@@ -298,11 +298,3 @@ class Probe:
 
     def _trains_here(self, tensors: Sequence[Tensor]) -> bool:
         return self._thread.is_here(lambda: self._step.holds_any(tensors))
-
-
-def _argument(args: Arguments, kwargs: Keywords, place: int, name: str) -> Any:
-    return args[place] if len(args) > place else kwargs[name]
-
-
-def _as_sequence(tensors: Tensor | Sequence[Tensor]) -> Sequence[Tensor]:
-    return [tensors] if isinstance(tensors, Tensor) else tensors
