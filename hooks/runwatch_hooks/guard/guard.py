@@ -111,7 +111,7 @@ class Guard:
                 self._put_back(optimizer)
         self._hidden.clear()
         for optimizer in list(self._flagged.keys()):
-            self._take_flag(optimizer)
+            self._take_left_flag(optimizer)
 
     def state_dict(self) -> dict[str, object]:
         """The norm history as JSON values; empty if outliers are not judged."""
@@ -144,7 +144,7 @@ class Guard:
             if is_left and not is_within_another_step_of(optimizer):
                 self._hidden.pop(optimizer, None)
                 self._undone.pop(optimizer, None)
-                self._take_flag(optimizer)
+                self._take_left_flag(optimizer)
 
     def _before_step(
         self, optimizer: Optimizer, args: Arguments, kwargs: Keywords
@@ -248,11 +248,19 @@ class Guard:
                 parameter.grad = grad
 
     def _take_flag(self, optimizer: Optimizer) -> tuple[Tensor, list[Tensor]] | None:
+        """Taken in any case: another run's guard may have put its own in its place."""
         told = self._flagged.pop(optimizer, None)
-        # After a step that raised, a gradient scaler may have given its own flag meanwhile.
-        if told is not None and getattr(optimizer, "found_inf", None) is told[0]:
+        if told is not None and hasattr(optimizer, "found_inf"):
             del cast(Any, optimizer).found_inf
         return told
+
+    def _take_left_flag(self, optimizer: Optimizer) -> None:
+        """Of a step that raised. A gradient scaler may have given its own flag meanwhile, which
+        always comes with its scale."""
+        if hasattr(optimizer, "grad_scale"):
+            self._flagged.pop(optimizer, None)
+        else:
+            self._take_flag(optimizer)
 
     def _objection_to(self, optimizer: Optimizer, *, with_closure: bool) -> str | None:
         if optimizer not in self._objections:

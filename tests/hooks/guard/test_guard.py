@@ -239,6 +239,22 @@ def test_the_flag_of_a_step_that_raised_does_not_take_that_of_a_gradient_scaler_
     training.watch.finish()
 
 
+def test_two_runs_that_guard_one_optimizer_leave_no_flag_on_it() -> None:
+    training = Training(KINDS["sgd, fused"])
+    other = watch_over(training.model, training.optimizer, line=RecordingLine(), guard="outliers")
+    training.step()
+    before = training.state()
+    training.step(torch.nan)
+    between = training.state()
+    training.step()
+
+    assert are_same(before, between)
+    assert not are_same(before, training.state())
+    assert not hasattr(training.optimizer, "found_inf")
+    other.finish()
+    training.watch.finish()
+
+
 def test_a_closure_that_raises_is_as_if_nobody_had_looked() -> None:
     training = Training()
 
