@@ -228,3 +228,12 @@ def test_a_slot_is_not_used_again_before_its_numbers_were_taken() -> None:
     assert first.values().tolist() == [1.0]
     assert readback.send(torch.ones(1) * 3) is not None
     assert second.values().tolist() == [2.0]
+
+
+def test_a_ring_made_in_inference_mode_is_written_to_outside_of_it() -> None:
+    with torch.inference_mode():
+        readback = Readback(1, CPU)
+    ticket = readback.send(torch.tensor([2.0]))
+
+    assert ticket is not None
+    assert ticket.values().tolist() == [2.0]
