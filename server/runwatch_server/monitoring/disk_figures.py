@@ -1,7 +1,9 @@
 """Size and free space of the disk and size of the data directory, for Prometheus."""
 
 import shutil
+import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from prometheus_client.core import GaugeMetricFamily
@@ -18,16 +20,20 @@ class DiskCollector(Collector):
         free = _gauge("disk_free_bytes", "Free space on the data directory's disk.")
         size = _gauge("disk_size_bytes", "Size of the data directory's disk.")
         held = _gauge("data_dir_bytes", "Size of the files in the data directory.")
-        try:
+        with suppress(OSError):
             usage = shutil.disk_usage(self._data_dir)
-            files = [path.stat() for path in self._data_dir.iterdir() if path.is_file()]
-        except OSError:  # a file may vanish after it was listed
-            usage, files = None, []
-        if usage is not None:
             free.add_metric((), usage.free)
             size.add_metric((), usage.total)
-            held.add_metric((), sum(file.st_size for file in files))
+            held.add_metric((), sum(map(_size, self._data_dir.iterdir())))
         return (free, size, held)
+
+
+def _size(path: Path) -> int:
+    try:
+        status = path.stat()
+    except OSError:  # it vanished after it was listed, as SQLite's own files beside the database do
+        return 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 def _gauge(name: str, text: str) -> GaugeMetricFamily:
