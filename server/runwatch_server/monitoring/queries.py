@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch.vocabulary import RunId
+from runwatch.vocabulary import RunId, RunState
 from runwatch_server.runs.queries import IS_GOING_ON, SPEAKING_ATTEMPT
 from runwatch_server.runs.tables import runs
 from runwatch_server.telemetry.queries import HOT_COLUMNS, HotFrame
@@ -30,11 +30,12 @@ class Arrival:
 
 
 async def list_shown(connection: AsyncConnection, *, ended_after: float, limit: int) -> list[Shown]:
-    """Runs that are open or ended lately, newest first."""
+    """Runs that are open or ended lately: newest first, and those that nobody closed since they
+    were lost after all others."""
     query = (
         sa.select(runs.c.id, SPEAKING_ATTEMPT, runs.c.current_attempt)
         .where(IS_GOING_ON | (runs.c.ended_at > ended_after))
-        .order_by(runs.c.id.desc())
+        .order_by(runs.c.state == RunState.LOST.value, runs.c.id.desc())
         .limit(limit)
     )
     return [

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.server.harness import LAYOUT, Api, Storage, both_engines, frame, new_id, serve
 
 from runwatch.vocabulary import RunState
+from runwatch_server.monitoring import restoring
 from runwatch_server.monitoring.run_figures import Fleet, RunFacts
 from runwatch_server.monitoring.service_metrics import ServiceMetrics
 
@@ -64,6 +65,23 @@ async def test_a_run_whose_layout_is_damaged_keeps_no_service_from_starting(
     assert found["runwatch_run_loss"] == 0.5
     (told,) = (one for one in caplog.records if "not in the metrics" in one.message)
     assert damaged in told.message
+
+
+async def test_runs_that_nobody_closed_leave_their_places_to_those_that_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restoring, "MAX_RUNS", 2)
+    async with serve(tmp_path) as api:
+        hangs, *lost = [await api.new_run() for _ in range(4)]
+        for run_id in (hangs, *lost):
+            await api.post(run_id, frame(1, [1.0]))
+    with closing(sqlite3.connect(tmp_path / "runwatch.db")) as database, database:
+        database.execute("UPDATE runs SET state = 'lost' WHERE id != ?", (hangs,))
+
+    async with serve(tmp_path, admin_key=api.admin_key) as api:
+        shown = api.services.metrics.runs.run_ids
+
+    assert shown == (lost[-1], hangs)
 
 
 async def test_what_an_earlier_attempt_left_does_not_replace_the_newest_values(api: Api) -> None:
