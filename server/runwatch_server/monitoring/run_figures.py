@@ -4,7 +4,7 @@ However many runs, layers and metrics there are, only the MAX_RUNS runs heard of
 shown, each with the same few series, enough for a dashboard. The REST API has all the rest.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,6 +22,9 @@ from runwatch_server.cut_names import cut_name
 MAX_RUNS: Final = 200
 WORST_LAYERS: Final = 5
 """Layers shown of each run: those with the largest gradient norm."""
+_STAYS_WITHIN: Final = 2.0
+"""A layer that is shown gives way only to one whose norm is this many times its own: norms that lie
+close together change places at each step, and each change would begin a series."""
 ENDED_FOR_S: Final = 3600.0
 """A run that ended is shown for this long after it was last heard of."""
 _ELSEWHERE_AFTER_S: Final = 60.0
@@ -78,6 +81,8 @@ class _Newest:
     layers: tuple[str, ...] = ()
     norms: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
     """Gradient norm of each layer in the newest step; NaN where elements were left out of it."""
+    shown: list[int] = field(default_factory=list[int])
+    """The layers shown at the last scrape."""
 
 
 class RunFigures(Collector):
@@ -113,7 +118,8 @@ class RunFigures(Collector):
             if len(held):
                 newest.values[name] = float(held[-1])
         if layout is not None and _STAT in layout.stats:
-            newest.layers = layout.layer_names
+            if newest.layers != layout.layer_names:
+                newest.layers, newest.shown = layout.layer_names, []
             newest.norms = _newest_norms(frame, layout)
 
     def forget(self, run_id: RunId) -> None:
@@ -167,12 +173,14 @@ class RunFigures(Collector):
     def _worst_layers(self) -> GaugeMetricFamily:
         family = _family(
             "runwatch_run_layer_grad_norm",
-            f"The newest gradient norm of the {WORST_LAYERS} layers where it is largest; NaN where "
-            "the gradient holds NaN or infinity.",
+            f"The newest gradient norm of {WORST_LAYERS} layers where it is largest: one that is "
+            "shown gives way to another only at twice its norm. NaN where the gradient holds NaN "
+            "or infinity.",
             *("run_id", "layer"),
         )
         for run_id, newest in self._newest.items():
-            for index in worst_layers(newest.norms):
+            newest.shown = worst_layers(newest.norms, newest.shown)
+            for index in newest.shown:
                 labels = (run_id, _label(newest.layers[index]))
                 family.add_metric(labels, float(newest.norms[index]))
         return family
@@ -217,11 +225,12 @@ def _newest(frame: Frame, layout: Layout, stat: str) -> NDArray[np.float32]:
     return frame.stats[-1, first : first + len(layout.layers)]
 
 
-def worst_layers(norms: NDArray[np.float32]) -> list[int]:
+def worst_layers(norms: NDArray[np.float32], shown: Sequence[int] = ()) -> list[int]:
     """Indices of the layers to look at first: non-finite norms, then the largest; absent ones are
-    left out."""
+    left out, and those `shown` before stay while none is much worse."""
     held = np.flatnonzero(~is_absent(norms))
-    badness = np.where(np.isfinite(norms[held]), norms[held], np.inf)
+    weights = np.where(np.isin(held, shown), _STAYS_WITHIN, 1.0)
+    badness = np.where(np.isfinite(norms[held]), norms[held] * weights, np.inf)
     order = np.argsort(-badness, kind="stable")[:WORST_LAYERS]
     return [int(index) for index in held[order]]
 

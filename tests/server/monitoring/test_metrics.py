@@ -213,3 +213,39 @@ def test_the_worst_layers_are_no_numbers_first_and_never_what_was_not_recorded()
     norms = np.array([1.0, math.inf, 5.0, ABSENT_32, math.nan], np.float32)
 
     assert worst_layers(norms) == [1, 4, 2, 0]
+
+
+def test_layers_of_nearly_the_same_norm_keep_their_places() -> None:
+    norms = np.array([1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6], np.float32)
+    shown = worst_layers(norms)
+    norms[:2] = 2.3
+
+    assert sorted(worst_layers(norms, shown)) == [2, 3, 4, 5, 6]
+
+
+def test_a_layer_of_twice_the_norm_takes_the_place_of_one_that_was_shown() -> None:
+    norms = np.array([3.0, math.nan, 1.3, 1.4, 1.5, 1.6, 1.7], np.float32)
+
+    assert worst_layers(norms, [2, 3, 4, 5, 6]) == [1, 6, 5, 0, 4]
+
+
+def test_a_run_keeps_its_series_of_layers_from_one_scrape_to_the_next() -> None:
+    health = ServiceMetrics()
+    layout = Layout(tuple(Layer(f"{n}") for n in range(100)), ("grad_norm",))
+    run_id = new_id()
+    shown: set[str] = set()
+    for seq in range(1, 51):
+        noise = np.random.default_rng(seq).uniform(1.0, 1.9, (1, 100)).astype(np.float32)
+        health.runs.note(run_id, frame(seq, [1.0], stats=noise), layout, at=0.0, late=False)
+        shown |= layers_shown(health)
+
+    assert len(shown) == WORST_LAYERS
+
+
+def layers_shown(health: ServiceMetrics) -> set[str]:
+    return {
+        sample.labels["layer"]
+        for family in health.runs.collect()
+        for sample in family.samples
+        if sample.name == "runwatch_run_layer_grad_norm"
+    }
