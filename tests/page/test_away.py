@@ -115,6 +115,28 @@ def test_why_a_run_could_not_be_told_is_taken_back_once_it_can(
     expect(told).to_be_hidden()
 
 
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [
+        (200, "<html>Log in</html>", "What came is no answer of the service."),
+        (502, '{"error": "upstream"}', "Bad Gateway"),
+        (502, "null", "Bad Gateway"),
+    ],
+)
+def test_an_answer_that_is_none_of_the_service_is_not_called_its_absence(
+    window: OpenWindow, service: RealService, status: int, body: str, words: str
+) -> None:
+    run = SentRun(service, "told by a proxy")
+    run.send([2.0] * 20)
+    visitor = window()
+    visitor.foreseen = ("Failed to load resource",)
+    visitor.page.route("**/timeline?*", lambda route: route.fulfill(status=status, body=body))
+
+    page = visitor.open(f"/runs/{run.id}")
+
+    expect(page.locator("#at")).to_contain_text(words)
+
+
 def test_an_update_that_was_put_off_fails_in_words_and_not_on_the_console(
     window: OpenWindow, service: RealService
 ) -> None:

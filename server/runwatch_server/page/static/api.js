@@ -33,7 +33,7 @@ export async function api(method, path, { body, type, headers = {}, signal } = {
     },
     body: body === undefined || isText ? body : JSON.stringify(body),
   });
-  if (answer.ok) return answer.status === 204 ? null : answer.json().catch(unreached);
+  if (answer.ok) return answer.status === 204 ? null : answer.json().catch(unread);
   if (answer.status === 401) toLogin();
   throw new ApiError(await problemOf(answer));
 }
@@ -51,12 +51,19 @@ function unreached(error) {
     detail: "The service cannot be reached. Is it running?" });
 }
 
+/** A SyntaxError tells that all of it came; else the way broke off while it did. */
+function unread(error) {
+  if (error.name !== "SyntaxError") unreached(error);
+  throw new ApiError({ title: "Unreadable", status: 0, code: "unreadable",
+    detail: "What came is no answer of the service. Does a proxy answer in its place?" });
+}
+
+/** The problem of a refusal; one of a proxy's own is no problem of ours, whatever its form. */
 async function problemOf(answer) {
-  try {
-    return await answer.json();
-  } catch {
-    return { title: answer.statusText, status: answer.status, code: "unknown", detail: "" };
-  }
+  const problem = await answer.json().catch(() => null);
+  if (typeof problem?.title === "string") return problem;
+  const title = answer.statusText || `Refused (HTTP ${answer.status})`;
+  return { title, status: answer.status, code: "unknown", detail: "" };
 }
 
 function toLogin() {
