@@ -36,6 +36,12 @@ class HealthView(msgspec.Struct, frozen=True):
 class ReadinessView(msgspec.Struct, frozen=True):
     status: str
     runs_not_judged: tuple[RunId, ...]
+    frames_waiting: int
+    """Frames that are stored and not judged yet: alerts come late by as much."""
+    judging_s: float
+    """For how long the judgement under way has been running; keeps growing if it is stuck."""
+    silence_judged_s: float
+    """Seconds since silence was last judged; after 60 the service is not ready."""
     writes_waiting: int
     disk: str
     """`ok`, or `full`: frames are refused, and everything else is accepted."""
@@ -75,12 +81,14 @@ async def get_health(services: CurrentServices) -> Response:
 )
 async def get_readiness(services: CurrentServices) -> Response:
     """Readiness: the database answers and commits, the writer keeps up and runs are being judged. A
-    disk that is too full for frames is no reason to turn people and commands away: it is told."""
+    disk that is too full for frames, and a judgement that is behind or stuck, are no reason to turn
+    people and commands away: they are told."""
     if services.database.is_overloaded:
         raise OverloadedError("writer_queue_full", "The writer does not keep up.")
     if services.database.is_losing:
         raise OverloadedError("not_committed", "The database does not commit: see the log.")
-    if not services.evaluators.health.is_running:
+    health = services.evaluators.health
+    if not health.is_running:
         raise OverloadedError("evaluators_dead", "Frames are stored, but nobody judges them.")
     if services.ticker.age_s > _DEAD_S:
         raise OverloadedError("silence_not_judged", "Nobody checks which runs have gone silent.")
@@ -88,7 +96,10 @@ async def get_readiness(services: CurrentServices) -> Response:
     return json_response(
         ReadinessView(
             status="ready",
-            runs_not_judged=services.evaluators.health.failing_runs,
+            runs_not_judged=health.failing_runs,
+            frames_waiting=health.num_waiting,
+            judging_s=round(health.busy_s, 3),
+            silence_judged_s=round(services.ticker.age_s, 3),
             writes_waiting=services.database.num_waiting,
             disk=_disk(services),
             replica=services.replica.name,

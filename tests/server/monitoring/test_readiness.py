@@ -1,0 +1,30 @@
+"""What `/readyz` tells at once of judging, long before anybody is turned away."""
+
+from dataclasses import replace
+
+import pytest
+from tests.server.harness import Api
+
+from runwatch_server.alerts.evaluation.evaluators import Evaluators
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_service_whose_judging_is_behind_or_stuck_is_ready_and_says_so(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck = replace(api.services.evaluators.health, num_waiting=812, busy_s=42.5)
+    monkeypatch.setattr(Evaluators, "health", stuck)
+
+    ready = await api.http.get("/readyz")
+
+    assert ready.status_code == 200
+    assert (ready.json()["frames_waiting"], ready.json()["judging_s"]) == (812, 42.5)
+
+
+async def test_a_service_that_does_not_look_for_silence_says_since_when(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(api.services.ticker), "age_s", 12.25)
+
+    assert (await api.http.get("/readyz")).json()["silence_judged_s"] == 12.25
