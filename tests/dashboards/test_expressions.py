@@ -51,13 +51,11 @@ def operands(expression: str) -> list[str]:
     return [side for side in map(str.strip, sides) if side]
 
 
-needs_prometheus = [
-    pytest.mark.heavy,
-    pytest.mark.skipif(
-        any(shutil.which(program) is None for program in PROGRAMS),
-        reason=f"{', '.join(PROGRAMS)}: not all are on this machine",
-    ),
-]
+on_this_machine = pytest.mark.skipif(
+    any(shutil.which(program) is None for program in PROGRAMS),
+    reason=f"{', '.join(PROGRAMS)}: not all are on this machine",
+)
+needs_prometheus = [pytest.mark.heavy, on_this_machine]
 
 
 def heavy(cases: list[tuple[str, str]]) -> list[Any]:
@@ -76,6 +74,24 @@ def test_every_panel_gives_data(
     stack: Stack, broken_run: RunId, name: str, expression: str
 ) -> None:
     check_gives_data(stack, expression.replace("$run_id", broken_run))
+
+
+@pytest.mark.heavy
+@on_this_machine
+def test_a_run_is_chosen_by_its_name(stack: Stack, broken_run: RunId) -> None:
+    """Grafana takes apart by its own expression what it makes of an answer to `query_result`."""
+    _, variable = json.loads((PAGES[0].parent / "run.json").read_text())["templating"]["list"]
+    asked = re.fullmatch(r"query_result\((.*)\)", variable["query"]["query"])
+    assert asked is not None
+    expression = re.compile(variable["regex"].strip("/").replace("(?<", "(?P<"))
+
+    check_gives_data(stack, asked.group(1))
+    (found,) = stack.query(asked.group(1))
+
+    labels = ",".join(f'{name}="{value}"' for name, value in found["metric"].items())
+    chosen = expression.search(f"{{{labels}}} 1 1700000000000")
+    assert chosen is not None
+    assert chosen.groupdict() == {"text": f"broken {broken_run}", "value": broken_run}
 
 
 @pytest.mark.parametrize(("name", "expression"), heavy(rules("record")))
