@@ -98,6 +98,9 @@ class SignFinder:
         except TimeoutError:  # the machine is busy, and nothing is wrong
             log.warning("alert %s: what led to it was not found within %g s", alert.id, TIMEOUT_S)
             return NOTHING
+        except NotFoundError:  # told of at the moment in which somebody removed the run
+            log.info("alert %s: nothing is left of run %s to look at", alert.id, alert.run_id)
+            return NOTHING
         except Exception:  # the alert is sent without its findings
             log.exception("alert %s: what led to it could not be looked at", alert.id)
             return NOTHING

@@ -12,6 +12,8 @@ from runwatch.frames import Event, Scalar
 from runwatch.omissions import Omission, Why
 from runwatch_server.alerts.diagnosis.card import DiagnosisView
 from runwatch_server.alerts.records import AlertRecord
+from runwatch_server.errors import NotFoundError
+from runwatch_server.telemetry.reading import Reader
 
 DIAGNOSED: dict[str, object] = {
     **LOSS_UP,
@@ -221,5 +223,25 @@ def test_what_led_to_an_alert_is_left_out_on_a_machine_that_is_too_busy_to_find_
             (entry,) = [one for one in caplog.records if alert.id in one.getMessage()]
             assert entry.getMessage().endswith("what led to it was not found within 0 s")
             assert (entry.levelname, entry.exc_info) == ("WARNING", None)
+
+    asyncio.run(scenario())
+
+
+def test_an_alert_whose_run_is_removed_as_it_is_told_is_no_error(
+    start_service: StartService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def gone(*_: object) -> None:
+        raise NotFoundError("attempt_not_found", "The run has no attempt 1. It has none yet.")
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            alert = await spiked(bench)
+            monkeypatch.setattr(Reader, "metric_series", gone)
+            with caplog.at_level("INFO"):
+                found = await card(bench, alert)
+
+            assert found.order == []
+            (entry,) = [one for one in caplog.records if alert.id in one.getMessage()]
+            assert (entry.levelname, entry.exc_info) == ("INFO", None)
 
     asyncio.run(scenario())
