@@ -38,6 +38,10 @@ class StreamMovedError(Exception):
     """Another process has judged the stream's frames."""
 
 
+class RunRemovedError(StreamMovedError):
+    """Somebody has removed the run while its frames were judged."""
+
+
 class Consequences:
     """Carries out the consequences for one run. All but `lr_scale` is for use inside the
     transaction that moves the watermark, so that the frames count as judged only together with what
@@ -191,5 +195,5 @@ class Consequences:
     async def addressee(self, connection: AsyncConnection) -> Addressee:
         addressee = await find_addressee(connection, self.run_id)
         if addressee is None:
-            raise StreamMovedError(f"run {self.run_id} was removed")
+            raise RunRemovedError(f"run {self.run_id} was removed")
         return addressee

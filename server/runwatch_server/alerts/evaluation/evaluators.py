@@ -8,7 +8,7 @@ from typing import Final
 
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.context import AlertingContext
-from runwatch_server.alerts.evaluation.consequences import StreamMovedError
+from runwatch_server.alerts.evaluation.consequences import RunRemovedError, StreamMovedError
 from runwatch_server.alerts.evaluation.frame_queries import list_behind, list_behind_of_going_on
 from runwatch_server.alerts.evaluation.run_evaluation import RunEvaluation
 from runwatch_server.alerts.evaluation.stream import StreamKey
@@ -200,10 +200,12 @@ class Evaluators:
             return
         try:
             await self._judge_waiting(run)
+        except RunRemovedError as error:
+            log.info("%s while its frames were judged", error)
+            self._forget_evaluation(run)
         except (StreamMovedError, NotOwnerError) as error:
             log.warning("%s: its evaluators are built again from disk", error)
-            if self._runs.get(run_id) is run:
-                self._forget(run_id)
+            self._forget_evaluation(run)
         except (OverloadedError, JudgeLostError) as error:  # the database or the judge is gone
             log.warning("run %s: its frames could not be judged (%s); tried again", run_id, error)
             self._try_later(run_id)
@@ -249,6 +251,11 @@ class Evaluators:
         self._failing.pop(run_id, None)
         if run_id in self._runs:
             self._wake(run_id)
+
+    def _forget_evaluation(self, run: RunEvaluation) -> None:
+        """Unless another one has taken its place meanwhile."""
+        if self._runs.get(run.run_id) is run:
+            self._forget(run.run_id)
 
     def _forget(self, run_id: RunId) -> None:
         self._runs.pop(run_id, None)

@@ -287,6 +287,7 @@ class RunEvaluation:
         if not stream.is_stored:
             await progress_queries.insert_evaluation(connection, after)
         elif not await progress_queries.advance_evaluation(connection, stream.evaluation, after):
+            await self._consequences.addressee(connection)  # raises if the run was removed
             raise StreamMovedError(f"run {self.run_id}: frames were judged by somebody else")
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import math
 
+import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 from tests.server.alerts.bench import RUN, Bench, StartService, healthy
 from tests.server.alerts.evaluation.test_attempts import WORSE
@@ -110,6 +111,29 @@ def test_nothing_is_stored_of_a_run_that_was_removed_with_its_unjudged_frames(
                 assert (await connection.execute(evaluations.select())).all() == []
 
     asyncio.run(scenario())
+
+
+def test_a_run_that_was_removed_while_it_was_judged_is_not_said_to_be_judged_by_others(
+    start_service: StartService, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def remove_run(connection: AsyncConnection) -> None:
+        await connection.execute(runs.delete())
+        await connection.execute(evaluations.delete())
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.send(healthy(10), first_step=0, seq=1)
+            await bench.settle()
+            await bench.send(healthy(10), first_step=20, seq=3)  # waits for the one before
+            await bench.pause_of_evaluators()
+            await bench.database.write(remove_run)
+            with caplog.at_level("INFO"):
+                await pass_over(bench)
+
+    asyncio.run(scenario())
+    told = [one.getMessage() for one in caplog.records if "judged" in one.getMessage()]
+    assert told[:1] == [f"run {RUN} was removed while its frames were judged"]
 
 
 def test_an_unjudged_frame_in_a_pack_is_unjudged_since_it_was_packed_at_the_latest(
