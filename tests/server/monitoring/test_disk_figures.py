@@ -1,6 +1,6 @@
 """Figures of the disk, whatever happens in the data directory while they are taken."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
@@ -17,7 +17,7 @@ def figures(data_dir: Path) -> dict[str, float]:
 
 
 @contextmanager
-def files_that_come_and_go(data_dir: Path) -> Iterator[None]:
+def files_that_come_and_go(data_dir: Path) -> Generator[None]:
     is_over = Event()
 
     def come_and_go() -> None:
