@@ -1,10 +1,15 @@
-"""The texts of messages: what happened, where, since when, what was done, how to look at it."""
+"""The texts of messages: what happened, where, since when, what was done, how to look at it.
+
+Names come from whoever may send a run: none may begin a line of its own, or turn around what is
+read beside it.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from runwatch.number_texts import count, counted, number
+from runwatch.terminal_text import readable, readable_line
 from runwatch_server.alerts.actions.rungs import ladder_in_words
 from runwatch_server.alerts.records import Resolution
 from runwatch_server.clock import rfc3339
@@ -27,7 +32,7 @@ _CLOSED: Final[Mapping[Resolution | None, str]] = {
 
 def title_of(cases: Sequence[Case], *, still_open: int = 0) -> str:
     """The line that a pager shows; all cases are of one run."""
-    run = f"run {cases[0].run_name} ({cases[0].alert.project})"
+    run = readable_line(f"run {cases[0].run_name} ({cases[0].alert.project})")
     rules = _enumerated(list(dict.fromkeys(case.alert.rule for case in cases)), 3)
     times = max(case.times for case in cases)
     if all(case.is_reported_over for case in cases):
@@ -103,8 +108,8 @@ def _about(case: Case, url: str) -> str:
     runbook = runbook_of(case, url)
     ladder = ladder_in_words(alert, case.commands)
     lines = [
-        f"{alert.rule} ({alert.severity}): {alert.facts.summary}",
-        case.card or alert.facts.description,
+        readable_line(f"{alert.rule} ({alert.severity}): {alert.facts.summary}"),
+        readable(case.card or alert.facts.description),
         f"Where: {_where(case)}",
         f"Since: step {count(alert.onset_step)} ({_shown(rfc3339(alert.onset_at))})",
         f"Again: {count(case.times)} times by now, at most {AGAIN_STEPS} steps apart"
@@ -124,9 +129,9 @@ def _about(case: Case, url: str) -> str:
 def _where(case: Case) -> str:
     alert = case.alert
     place = f"run {case.run_name} ({alert.run_id}), attempt {alert.attempt}, rank {alert.rank}"
-    if alert.facts.first_layer is None:
-        return place
-    return f"{place}, first in {alert.facts.first_layer}; failing: {layers_about(case)}"
+    if alert.facts.first_layer is not None:
+        place += f", first in {alert.facts.first_layer}; failing: {layers_about(case)}"
+    return readable_line(place)
 
 
 def _standing(case: Case) -> str:

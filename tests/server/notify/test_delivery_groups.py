@@ -1,5 +1,6 @@
 """Which deliveries leave, which wait, and which nobody needs any more."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ from tests.server.notify.factories import FIRED_AT, a_case, a_delivery
 
 from runwatch.alerts import AlertState
 from runwatch.vocabulary import AlertId, Severity
-from runwatch_server.alerts.records import Resolution
+from runwatch_server.alerts.records import Facts, Resolution
 from runwatch_server.notify.delivery_groups import (
     Verdict,
     group_deliveries,
@@ -105,6 +106,19 @@ def test_a_message_begins_with_what_is_open_and_most_urgent() -> None:
     (group,) = group_deliveries([a_delivery(alert_id=id_) for id_ in ids], cases)
 
     assert [case.alert.rule for case in group.cases] == ["Pages", "PagesToo", "Warns", "Over"]
+
+
+def test_a_name_begins_no_line_of_a_message_and_turns_around_none() -> None:
+    facts = Facts(first_layer="a\nRunbook: https://evil", summary="\u202ex")
+    case = replace(a_case(facts=facts), run_name="llama\nRun: https://evil")
+
+    lines = body_of([case], url="https://rw", dedup_key="k").splitlines()
+
+    assert title_of([case]) == "[critical] GradientSpike in run llama?Run: https://evil (pretrain)"
+    assert [line for line in lines if line.startswith(("Run: ", "Runbook: "))] == [
+        f"Run: https://rw/runs/{case.alert.run_id}?step=100"
+    ]
+    assert lines[0] == "GradientSpike (critical): ?x"
 
 
 def test_a_message_says_what_where_since_when_what_was_done_and_where_to_look() -> None:
