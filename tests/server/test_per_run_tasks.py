@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,10 +13,13 @@ from tests.server.harness import Api, HandClock, Storage, frame, serve
 
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.tables import alerts
+from runwatch_server.commands import queries
+from runwatch_server.commands.records import CommandMark
 from runwatch_server.commands.tables import commands
 from runwatch_server.errors import OverloadedError
 from runwatch_server.per_run_tasks import PerRunTasks
 from runwatch_server.runs.liveness import BEAT_S
+from runwatch_server.runs.queries import delete_run
 from runwatch_server.runs.tables import runs
 from runwatch_server.telemetry.tables import frames, layouts, segments
 
@@ -91,6 +95,35 @@ def listen(api: Api, hand_clock: HandClock, num_seconds: int) -> None:
 async def rules_told(api: Api, run_id: RunId) -> list[str]:
     found = await api.json("GET", f"/alerts?run_id={run_id}")
     return [alert["rule"] for alert in found["alerts"]]
+
+
+@pytest.mark.parametrize("age_s", [1.0, 86400.0])
+async def test_a_run_that_is_removed_as_its_commands_expire_keeps_no_others_from_it(
+    api: Api,
+    hand_clock: HandClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    age_s: float,
+) -> None:
+    order = {"action": {"kind": "checkpoint"}}
+    removed, good = [await api.new_run(allow=["checkpoint"]) for _ in range(2)]
+    for run_id in (removed, good):
+        await api.json("POST", f"/runs/{run_id}/commands", json=order)
+    async with api.services.database.read() as connection:
+        marks = await queries.mark_under_way(connection)
+
+    async def as_of_before(_: AsyncConnection) -> list[CommandMark]:
+        return marks
+
+    monkeypatch.setattr(queries, "mark_under_way", as_of_before)
+    await api.new_attempt(good)
+    await api.services.database.write(partial(delete_run, run_id=removed))
+    hand_clock.now += age_s
+    await api.services.commands.expire_due()
+
+    (command,) = (await api.json("GET", f"/runs/{good}/commands"))["commands"]
+    assert command["state"] == "expired"
+    assert [one.message for one in caplog.records if one.levelname == "ERROR"] == []
 
 
 async def test_the_commands_of_other_runs_expire(storage: Storage, hand_clock: HandClock) -> None:

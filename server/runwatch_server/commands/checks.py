@@ -37,10 +37,13 @@ async def existing_command(connection: AsyncConnection, command_id: CommandId) -
 async def why_over(
     connection: AsyncConnection, record: CommandRecord | CommandMark, now: float
 ) -> str | None:
-    """Why a pending command can no longer be applied; None if it can."""
+    """Why a pending command can no longer be applied; None if it can, or if its run was removed,
+    whose commands are about to be."""
     if not now < record.expires_at:
         return "not applied in time"
-    addressee = await find_addressee(connection, record.run_id)
+    addressee = await queries.find_addressee(connection, record.run_id)
+    if addressee is None:
+        return None
     if addressee.state.is_ended:
         return f"the run is {addressee.state}"
     if record.attempt != addressee.attempt:

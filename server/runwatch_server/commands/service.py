@@ -191,20 +191,23 @@ class Commands:
 
     async def _expire_all(self, run_id: RunId, command_ids: Sequence[CommandId]) -> None:
         for command_id in command_ids:
-            await self._write(command_id, partial(self._expire, command_id=command_id))
+            await self._database.write(partial(self._expire, command_id=command_id), of=run_id)
         await self._delivery.refresh(run_id)
 
-    async def _expire(self, connection: AsyncConnection, command_id: CommandId) -> CommandRecord:
-        record = await existing_command(connection, command_id)
+    async def _expire(self, connection: AsyncConnection, command_id: CommandId) -> None:
+        record = await queries.find_command(connection, command_id)
+        if record is None or record.state.is_ended:
+            return
+        addressee = await queries.find_addressee(connection, record.run_id)
         now = self._clock.wall()
         why = await why_over(connection, record, now)
-        if why is None or record.state.is_ended:
-            return record
+        if why is None or addressee is None:  # None: the run is being removed
+            return
         detail: dict[str, Scalar] = {"reason": why}
-        return await enter(
+        await enter(
             connection,
             record,
-            await find_addressee(connection, record.run_id),
+            addressee,
             CommandState.EXPIRED,
             at=now,
             actor=SERVICE,
