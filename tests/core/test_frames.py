@@ -82,6 +82,7 @@ def test_columns_of_another_layout_are_refused() -> None:
         ({"events": (Event(10, "phase", -1.0),)}, "event 'phase': found -1, wanted Unix seconds"),
         ({"events": (Event(-2, "phase", 1.0),)}, "event 'phase': step: found -2, wanted -1 to"),
         ({"events": (Event(2**62, "phase", 1.0),)}, f"step: found {2**62}, wanted -1 to {2**53}"),
+        ({"first_step": 2**53}, f"last step: found {2**53 + 1}, wanted 0 to {2**53}"),
     ],
 )
 def test_what_no_calendar_and_no_run_has_is_refused_as_it_comes_in(

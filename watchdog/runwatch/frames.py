@@ -103,9 +103,10 @@ class Frame:
             raise FrameError("frame: found no step and no event, wanted at least one")
 
     def check_arrival(self) -> None:
-        """Raises FrameError for a time that no calendar has (milliseconds, most likely), and for an
-        event at a step that there cannot be. Asked of what comes in; what is stored already is
-        read all the same."""
+        """Raises FrameError for a time that no calendar has (milliseconds, most likely), and for
+        steps, of rows or of an event, that there cannot be: no command could name them. Asked of
+        what comes in; what is stored already is read all the same."""
+        _check_range("last step", self.last_step, 0, MAX_STEP)
         for at in (self.times.min(initial=0.0), self.times.max(initial=0.0)):
             _check_time("times", float(at))
         for event in self.events:
