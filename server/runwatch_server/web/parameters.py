@@ -2,7 +2,9 @@
 
 Refused are a parameter that the route does not know, one that is given twice where one value is
 wanted, and a text that a database cannot hold. If a misspelt filter were ignored, the answer would
-hold everybody's alerts instead of one run's.
+hold everybody's alerts instead of one run's. A page shows which filters apply, and its address
+comes with whatever a mail gateway or a chat has added to it (`utm_source`): there the unknown is
+ignored.
 """
 
 from collections.abc import Iterable, Iterator
@@ -48,7 +50,10 @@ async def known_parameters_only(request: Request) -> None:
     if not request.query_params or not isinstance(route, APIRoute) or route.path in _PROBED:
         return
     known = dict(_annotations(route.dependant))
+    is_page = not route.include_in_schema
     for name in request.query_params:
+        if name not in known and is_page:
+            continue
         if name not in known:
             raise _unknown(name, known)
         num_values = len(request.query_params.getlist(name))

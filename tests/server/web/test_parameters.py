@@ -96,3 +96,11 @@ async def test_a_probe_may_add_what_it_likes(path: str, api: Api) -> None:
     answer = await api.http.get(f"{path}?t=1732665600&name[]=up&name[]=down", headers=headers)
 
     assert answer.status_code == 200
+
+
+async def test_a_page_opens_from_a_link_to_which_a_mail_gateway_has_added_something(
+    api: Api,
+) -> None:
+    page = await api.http.get("/login?next=/alerts&utm_source=mail&utm_source=again")
+
+    assert page.status_code == 200
