@@ -60,8 +60,8 @@ class AppriseSender:
         if _is_private(plugin, receiver.allowed):
             raise SettingsError(
                 f"receivers: receiver {receiver.name}: found an address of this machine or of a "
-                "private network, wanted a public one; to allow it, name its network in "
-                "allow_networks, as in allow_networks: [127.0.0.0/8]"
+                "private network, wanted a public one; to allow it, name its network beside "
+                "receivers, as in allow_networks: [127.0.0.0/8]"
             )
 
     def send(self, message: Message, guard: ConnectionGuard) -> str:

@@ -64,7 +64,7 @@ def test_a_network_that_is_allowed_is_allowed_alone() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "10.0.0.1"])
 def test_an_address_that_can_be_seen_to_be_private_is_refused_at_the_start(host: str) -> None:
-    with pytest.raises(SettingsError, match="allow_networks"):
+    with pytest.raises(SettingsError, match="beside receivers, as in allow_networks"):
         sender(f"json://{host}/T0PSECRET")
 
 
