@@ -34,33 +34,35 @@ class DiskGuard:
         self._monotonic = monotonic
         self._ask = free_bytes or _free_bytes
         self._looked_at = -_LOOK_EVERY_S
-        self._is_full = False
+        self._fault = ""
+        """Why frames are refused; empty if they are not."""
 
     @property
     def is_full(self) -> bool:
-        """Whether less than the reserve is free; measured at most once a second."""
+        """Whether less than the reserve is free, or the folder cannot be found; measured at most
+        once a second."""
         now = self._monotonic()
         if self.reserve_bytes and now - self._looked_at >= _LOOK_EVERY_S:
             self._looked_at = now
-            free = self._ask(self._folder)
-            if self._is_full != (free < self.reserve_bytes):
-                self._is_full = not self._is_full
-                log.warning(
-                    "%s: %d MiB are free: frames are %s",
-                    self._folder,
-                    free >> 20,
-                    "refused" if self._is_full else "taken again",
-                )
-        return self._is_full
+            before, self._fault = self._fault, self._look()
+            if bool(before) != bool(self._fault):
+                told = f"refused: {self._fault}" if self._fault else "taken again"
+                log.warning("%s: frames are %s", self._folder, told)
+        return bool(self._fault)
 
     def check(self) -> None:
-        """Raises OverloadedError if less than the reserve is free."""
+        """Raises OverloadedError if less than the reserve is free, or the folder is gone."""
         if self.is_full:
-            raise OverloadedError(
-                "disk_full",
-                f"Less than {self.reserve_bytes >> 20} MiB are free on the service's disk.",
-                retry_after_s=_RETRY_S,
-            )
+            raise OverloadedError("disk_full", self._fault, retry_after_s=_RETRY_S)
+
+    def _look(self) -> str:
+        try:
+            free = self._ask(self._folder)
+        except OSError as error:
+            return f"The service's data directory cannot be read: {error.strerror}."
+        if free >= self.reserve_bytes:
+            return ""
+        return f"Less than {self.reserve_bytes >> 20} MiB are free on the service's disk."
 
 
 def _free_bytes(folder: Path) -> int:

@@ -58,6 +58,16 @@ def test_the_system_is_asked_once_a_second(guard: DiskGuard, disk: Disk) -> None
     assert disk.num_asked == 1
 
 
+def test_a_folder_that_was_removed_takes_nothing_and_is_no_error_of_the_service(
+    hand_clock: HandClock, tmp_path: Path
+) -> None:
+    gone = DiskGuard(tmp_path / "gone", reserve_bytes=500, monotonic=hand_clock.clock().monotonic)
+
+    with pytest.raises(OverloadedError, match="data directory cannot be read: No such file"):
+        gone.check()
+    assert gone.is_full
+
+
 @pytest.mark.anyio
 async def test_a_service_on_a_full_disk_takes_no_frames_and_says_so(tmp_path: Path) -> None:
     more_than_there_is = 2**40
