@@ -115,7 +115,7 @@ def _about(case: Case, url: str) -> str:
         f"Again: {count(case.times)} times by now, at most {AGAIN_STEPS} steps apart"
         if case.times > 1
         else "",
-        f"Worst: {worst_about(case)}" if worst_about(case) else "",
+        readable_line(f"Worst: {worst_about(case)}") if worst_about(case) else "",
         f"Done: {done_about(case.commands)}",
         f"Ladder: {ladder}" if ladder else "",
         _standing(case),

@@ -8,7 +8,9 @@ from tests.server.notify.factories import FIRED_AT, a_case, a_delivery
 
 from runwatch.alerts import AlertState
 from runwatch.vocabulary import AlertId, Severity
-from runwatch_server.alerts.records import Facts, Resolution
+from runwatch_server.alerts.diagnosis.card import short_of
+from runwatch_server.alerts.diagnosis.findings import NOTHING
+from runwatch_server.alerts.records import Facts, PeakFacts, Resolution
 from runwatch_server.notify.delivery_groups import (
     Verdict,
     group_deliveries,
@@ -109,8 +111,11 @@ def test_a_message_begins_with_what_is_open_and_most_urgent() -> None:
 
 
 def test_a_name_begins_no_line_of_a_message_and_turns_around_none() -> None:
-    facts = Facts(first_layer="a\nRunbook: https://evil", summary="\u202ex")
+    layer = "a\nRunbook: https://evil"
+    facts = Facts(first_layer=layer, summary="\u202ex", peak=PeakFacts(9.0, 100, layer))
     case = replace(a_case(facts=facts), run_name="llama\nRun: https://evil")
+    findings = replace(NOTHING, host=layer, bundles=(layer,))
+    case = replace(case, card=short_of(case.alert, findings))
 
     lines = body_of([case], url="https://rw", dedup_key="k").splitlines()
 

@@ -7,6 +7,7 @@ import msgspec
 from runwatch.nonfinite import JsonNumber, to_json
 from runwatch.rules.diagnosis import Cause, rank
 from runwatch.stalls import StalledRank
+from runwatch.terminal_text import readable_line
 from runwatch_server.alerts.actions.rungs import RungView, rungs_of
 from runwatch_server.alerts.diagnosis.findings import Findings
 from runwatch_server.alerts.diagnosis.run_words import words_of_command
@@ -176,13 +177,14 @@ def short_of(alert: AlertRecord, findings: Findings) -> str:
     if causes:
         evidence = f" ({'; '.join(causes[0].evidence)})" if causes[0].evidence else ""
         likely = causes[0].cause + evidence
-    lines = [
-        ("Host", _hosts(alert, findings)),
-        ("First", order),
-        ("Before", changed),
-        ("Likely", likely),
+    replay = "; ".join(f"runwatch replay {path}" for path in findings.bundles)
+    lines = [  # what trainers name begins none of its own; a rule's author may want several
+        ("Host", readable_line(_hosts(alert, findings))),
+        ("First", readable_line(order)),
+        ("Before", readable_line(changed)),
+        ("Likely", readable_line(likely)),
         ("Try", alert.facts.try_first),
-        ("Replay", "; ".join(f"runwatch replay {path}" for path in findings.bundles)),
+        ("Replay", readable_line(replay)),
     ]
     return "\n".join(f"{name}: {text}" for name, text in lines if text)
 
