@@ -3,7 +3,7 @@
 Shapes: N rows, M metrics, S stats, L layers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -44,7 +44,7 @@ def build(name: str, raw: RawLog) -> RunLog:
     entries, marked = mark(entries)
     names = list(dict.fromkeys(name for entry in entries for name in entry.values))
     name_map = map_names(names)
-    _check(entries, names, name_map)
+    _check(entries, names, name_map, raw.notes)
     entries, told, of_digits = note_resolution(entries, name_map.metrics)
     names += told
     name_map = replace(name_map, metrics={**name_map.metrics, **told})
@@ -70,9 +70,10 @@ def build(name: str, raw: RawLog) -> RunLog:
     return RunLog(name, stretches, tuple(notes), has_times)
 
 
-def _check(entries: list[Entry], names: list[str], name_map: NameMap) -> None:
+def _check(entries: list[Entry], names: list[str], name_map: NameMap, notes: Sequence[str]) -> None:
     if not names:
-        raise LogError("", "found no numbers, wanted rows of a training run")
+        found = "; ".join(("found no numbers", *notes[:1]))
+        raise LogError("", f"{found}; wanted rows of a training run")
     if not name_map.is_of_training and all(entry.step is None for entry in entries):
         shown = ", ".join(f"'{name}'" for name in names[:8]) + (", ..." if len(names) > 8 else "")
         wanted = "wanted a step, or a series such as loss, grad_norm or lr"

@@ -1,6 +1,5 @@
 """Reads text tables: plain CSV with any order of columns, and Lightning's metrics.csv."""
 
-import csv
 import io
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from runwatch_server.importing.numbers import (
 )
 from runwatch_server.importing.run_log import Entry, RawLog
 from runwatch_server.importing.series_names import find_step, find_time, map_names
+from runwatch_server.importing.table_rows import rows_of
 from runwatch_server.importing.wandb_chart import chart_of, read_chart
 
 _LINE_ENDS: Final = ("\n", "\r")
@@ -69,7 +69,7 @@ def read_csv(text: str) -> RawLog:
 
 
 def _read(lines: Sequence[str]) -> RawLog:
-    rows = _rows(lines)
+    rows = rows_of(lines)
     header = next(rows, None)
     if header is None:
         raise LogError("line 1", "found nothing, wanted the names of columns")
@@ -109,19 +109,6 @@ def _placed(
             continue
         _check_width(row, header, place)
         yield place, row
-
-
-def _rows(lines: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-    """The rows that are not empty, each with the number of the line where it ends."""
-    first = next((line for line in lines if line.strip()), "")
-    delimiter = max(",;\t", key=first.count)
-    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
-    try:
-        for row in reader:
-            if any(cell.strip() for cell in row) and not row[0].startswith("#"):
-                yield reader.line_num, row
-    except csv.Error as error:
-        raise LogError(f"line {reader.line_num}", f"found no row of a table: {error}") from error
 
 
 def _names(header: list[str]) -> list[str]:

@@ -15,6 +15,7 @@ from runwatch_server.importing.json_table import is_table, read_cut_list, read_t
 from runwatch_server.importing.leveldb_log import is_wandb
 from runwatch_server.importing.long_table import named_by_file
 from runwatch_server.importing.mlflow_run import metric_files, read_mlflow
+from runwatch_server.importing.numbers import number_of
 from runwatch_server.importing.run_log import RawLog, RunLog
 from runwatch_server.importing.series_names import map_names
 from runwatch_server.importing.tensorboard import read_events
@@ -114,14 +115,26 @@ def _read_table_or_text(text: str) -> RawLog:
     # A comma within the numbers of printed lines makes a table of them, but not one of a training.
     if map_names(names).is_of_training or any(entry.step is not None for entry in table.entries):
         return table
-    return read_text_log(text) or table
+    told = read_text_log(text)
+    if told is None and table.entries and not names and not _names_a_series(text):
+        raise LogError("", _NEITHER)
+    return told or table
 
 
 def _has_no_columns(text: str) -> bool:
     """Whether the first line of a text can be the header of no table of a training."""
-    header = text.lstrip().split("\n", 1)[0].strip()
+    header = _first_line(text)
     is_one_cell = not any(delimiter in header for delimiter in ",;\t")
-    return is_one_cell and not map_names([header]).is_of_training
+    are_numbers = all(number_of(word) is not None for word in header.split())
+    return is_one_cell and not are_numbers and not map_names([header]).is_of_training
+
+
+def _names_a_series(text: str) -> bool:
+    return map_names(re.split("[,;\t]", _first_line(text))).is_of_training
+
+
+def _first_line(text: str) -> str:
+    return text.lstrip().split("\n", 1)[0].strip()
 
 
 def _read_objects_or_text(text: str) -> RawLog:

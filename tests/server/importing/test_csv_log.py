@@ -145,6 +145,30 @@ def test_other_delimiters_are_found(delimiter: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "step loss lr\n0 3 1e-3\n1 2 1e-3\n",
+        "  step  loss    lr\n     0   3.0  1e-3\n     1   2.0  1e-3\n",
+        "# written by a callback\n# step loss lr\n0 3 1e-3\n1 2 1e-3\n",
+        "#step,loss,lr\n0,3,1e-3\n1,2,1e-3\n",
+        "step;loss;lr\n0;3,0;0,001\n1;2,0;1,0e-03\n",
+    ],
+)
+def test_columns_that_blanks_align_names_in_a_comment_and_decimal_commas_are_read(
+    text: str,
+) -> None:
+    log = read(text)
+
+    assert [rows.steps.tolist() for rows in log.stretches] == [[0, 1]]
+    assert series(log, "loss") == [3.0, 2.0]
+    assert series(log, "lr") == [1e-3, 1e-3]
+
+
+def test_a_last_aligned_row_that_a_killed_job_cut_off_is_left_out() -> None:
+    assert series(read("step loss lr\n0 3 1\n1 2 1\n2 1"), "loss") == [3.0, 2.0]
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("step,loss\n0,3\n1,oops\n", "line 3: loss: found 'oops', wanted a number"),
@@ -160,6 +184,8 @@ def test_other_delimiters_are_found(delimiter: str) -> None:
             "found no series of a training but 'n_steps', wanted a step",
         ),
         ("step,loss\n", "found no numbers"),
+        ("step;loss\n0;1.234,5\n", "found no numbers; line 2, loss: found '1.234,5'"),
+        ("0 3 1e-3\n1 2 1e-3\n", "line 1: found numbers, wanted the names of columns"),
         ('step,loss\n0,"3\n', "line 2: found no row of a table"),
     ],
 )

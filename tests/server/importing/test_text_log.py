@@ -279,9 +279,22 @@ def test_a_fault_in_a_table_is_told_still(tmp_path: Path) -> None:
         read(tmp_path, "step,loss\n1,2\n2,3,4\n")
 
 
-def test_a_text_that_is_no_table_either_is_told_as_neither(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nohup: ignoring input\nFetching, please wait\nDone.\n",
+        "hello\nworld\n",
+        "[0]\ttrain-logloss:0.8\teval-logloss:0.9\n[1]\ttrain-logloss:0.7\teval-logloss:0.8\n",
+    ],
+)
+def test_a_text_that_is_no_table_either_is_told_as_neither(tmp_path: Path, text: str) -> None:
     with pytest.raises(LogError, match="found neither a table nor lines that a trainer printed"):
-        read(tmp_path, "nohup: ignoring input\nFetching, please wait\nDone.\n")
+        read(tmp_path, text)
+
+
+def test_columns_of_numbers_without_names_are_told_as_such(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match="line 1: found numbers, wanted the names of columns"):
+        read(tmp_path, "  0   2.5  1e-3\n  1   2.4  1e-3\n  2   2.3  1e-3\n")
 
 
 def test_a_long_line_costs_its_length(tmp_path: Path) -> None:
