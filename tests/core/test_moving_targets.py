@@ -12,6 +12,7 @@ from runwatch.moving_targets import signs_of
         ("loss", "mean 100 episode reward"),
         ("Loss", "Reward_Mean"),
         ("loss", "episode_return"),
+        ("loss", "charts/episodic_return"),
         ("d_loss", "g_loss"),
         ("Loss_D", "Loss_G"),
         ("Generator_Loss", "Discriminator_Loss"),

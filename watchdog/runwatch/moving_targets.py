@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 _REWARD: Final = re.compile(
-    r"(?:^|[^a-z])(?:reward|ep_?rew|episode_?rewards?|episode_?return|averagereturn)(?:[^a-z]|$)"
+    r"(?:^|[^a-z])(?:reward|ep_?rew|episode_?rewards?|episod(?:e|ic)_?return|averagereturn)(?:[^a-z]|$)"
     r"|ep_?rew_?mean",
     re.IGNORECASE,
 )

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from runwatch.layouts import MAX_NAME_BYTES
 from runwatch.moving_targets import signs_of
+from runwatch.usual_names import metric_of
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.own_log import OwnLog
 
@@ -30,6 +31,8 @@ class UserNumbers:
         self._faults = faults
         self._told: set[str] = set()
         self._names: dict[str, None] = {}
+        self._read_as: dict[str, str] = {}
+        """The metric that rules read -> the name under which the program gives it."""
         self.has_moving_target = False
         """Whether a reward is among the metrics, or the losses of two adversaries. The loss then
         has no level by which the run could be judged. Once true, it stays true."""
@@ -58,7 +61,7 @@ class UserNumbers:
             for name in list(given)[_MOST:]:
                 found = f"found {len(given)} numbers at once"
                 self._tell(name, f"{found}, wanted at most {_MOST}; give the rest to `log`")
-        return numbers
+        return numbers | self._for_rules(numbers)
 
     def take_tokens(
         self, tokens: _Given | None, count: Callable[[_Given], _Number]
@@ -67,12 +70,24 @@ class UserNumbers:
         given = {} if tokens is None else {"tokens": tokens}
         return self.take(given, count).get("tokens")
 
+    def _for_rules(self, numbers: Mapping[str, _Number]) -> dict[str, _Number]:
+        """The numbers under the names that rules read, unless the program itself gives those."""
+        return {
+            metric: numbers[name]
+            for metric, name in self._read_as.items()
+            if name in numbers and metric not in self._names
+        }
+
     def _note(self, name: str) -> None:
         """Check a name that is given for the first time."""
-        if self.has_moving_target or len(self._names) >= _MOST_NAMES:
+        if len(self._names) >= _MOST_NAMES:
             return
         self._names[name] = None
-        signs = signs_of(self._names)
+        metric = metric_of(name)
+        if metric is not None and metric not in (name, *self._read_as):
+            self._read_as[metric] = name
+            log.info("%s is recorded as %s too, which rules read", name, metric)
+        signs = [] if self.has_moving_target else signs_of(self._names)
         if signs:
             self.has_moving_target = True
             log.info("%s: the loss is not judged by its level", ", ".join(signs))

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from runwatch.rules.names import METRICS, STATS
+from runwatch.usual_names import USUAL_NAMES, normal_form
 
 _STEP_NAMES: Final = (
     "global_step", "train/global_step", "trainer/global_step", "step", "iteration", "iterations",
@@ -35,13 +36,7 @@ _SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
         "reduced_train_loss", "lm_loss_value", "train/crossentropyloss", "loss/train/total",
         "train_loss/train/total",
     ),
-    "val_loss": (
-        "val_loss", "eval_loss", "eval/loss", "val/loss", "valid_loss", "validation_loss",
-        "valid/loss", "validation/loss", "loss/val", "loss/valid", "loss/validation", "loss/eval",
-        "val_loss_epoch", "loss_val", "val_total_loss", "valloss", "avg_val_loss",
-        "average_val_loss", "average_validation_loss", "dev_loss", "test_loss", "test/loss",
-        "testloss", "metrics/val_loss", "val._loss", "valid._loss", "eval/crossentropyloss",
-    ),
+    "val_loss": USUAL_NAMES["val_loss"],
     "lr": (
         "lr", "learning_rate", "train/learning_rate", "train/lr", "learningrate", "lr-adam",
         "lr-adamw", "lr-sgd", "lr-adam/pg1", "lr-adamw/pg1", "lr-sgd/pg1", "train_lr", "lr/pg0",
@@ -53,11 +48,7 @@ _SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
         "grad_2.0_norm/total", "norm", "gradnorm", "optim/total_grad_norm",
     ),
     EPOCH: _EPOCH_NAMES,
-    "reward": (
-        "reward", "train/reward", "mean_reward", "reward_mean", "episode_reward", "episode_return",
-        "ep_rew_mean", "rollout/ep_rew_mean", "eprewmean", "episode_reward_mean", "averagereturn",
-        "average_return", "charts/episodic_return", "train/episode_reward",
-    ),
+    "reward": USUAL_NAMES["reward"],
     "loss_scale": ("loss_scale", "train/loss_scale", "grad_scale", "amp_scale"),
     "step_time": ("step_time", "iter_time", "iteration_time", "step_time_s", "time_per_step"),
     "tokens_per_s": (
@@ -151,7 +142,7 @@ def map_names(names: Iterable[str]) -> NameMap:
 @lru_cache(4096)  # a log asks for the same few names at every line
 def metric_of(name: str) -> str | None:
     """Our name, if programs use this name for a series that rules know."""
-    return _METRIC_OF_FORM.get(_normal(name))
+    return _METRIC_OF_FORM.get(normal_form(name))
 
 
 def is_a_loss(name: str) -> bool:
@@ -162,11 +153,11 @@ def is_a_loss(name: str) -> bool:
 def _only_loss(names: Iterable[str]) -> str | None:
     """The loss of a log that has no other of its training, unless its name is that of a part."""
     losses = [
-        name for name in names if is_a_loss(name) and not _OF_EVALUATION.search(_normal(name))
+        name for name in names if is_a_loss(name) and not _OF_EVALUATION.search(normal_form(name))
     ]
     if len(losses) != 1:
         return None
-    words = re.findall(r"[a-z\d]+", _normal(losses[0]).replace("cross_entropy", "crossentropy"))
+    words = re.findall(r"[a-z\d]+", normal_form(losses[0]).replace("cross_entropy", "crossentropy"))
     return losses[0] if _WORDS_OF_A_WHOLE.issuperset(words) else None
 
 
@@ -188,13 +179,9 @@ def find_time(names: Iterable[str]) -> str | None:
 def _first(names: list[str], wanted: tuple[str, ...]) -> str | None:
     """The first wanted name that exists; of several spellings, the one that is spelled as
     wanted."""
-    by_form = {_normal(name): name for name in reversed(names)}
+    by_form = {normal_form(name): name for name in reversed(names)}
     by_form |= {name: name for name in names}
     return next((by_form[form] for form in wanted if form in by_form), None)
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"\s+", "_", name.strip().lower())
 
 
 def _stats(names: Iterable[str]) -> dict[str, StatOfLayer]:

@@ -170,6 +170,28 @@ def test_a_policy_is_known_by_its_reward(tmp_path: Path, service: StubService) -
     assert recorded(service, "alternating") == {1: 1.0, 2: 1.0}
 
 
+def test_a_reward_and_an_evaluation_under_usual_names_are_recorded_for_the_rules_too(
+    tmp_path: Path, service: StubService
+) -> None:
+    with opened(tmp_path, service) as run:
+        run.step(1.0, episode_return=0.5)
+        run.step(1.0, episode_return=0.25, best_reward=1.0)
+        run.log(**{"eval/loss": 2.0})
+
+    assert metric(service, "episode_return") == metric(service, "reward") == [0.5, 0.25]
+    assert metric(service, "eval/loss") == metric(service, "val_loss") == [2.0]
+
+
+def test_a_metric_of_its_own_name_is_not_filled_by_another(
+    tmp_path: Path, service: StubService
+) -> None:
+    with opened(tmp_path, service) as run:
+        run.step(1.0, test_loss=3.0, val_loss=2.0)
+        run.log(test_loss=4.0)
+
+    assert metric(service, "val_loss") == [2.0]
+
+
 def test_an_array_by_itself_is_one_layer(tmp_path: Path, service: StubService) -> None:
     with opened(tmp_path, service) as run:
         run.step(0.5, gradients=np.array([3.0, 4.0]), parameters=np.array([[1.0, 0.0]]))
