@@ -2,7 +2,9 @@
 
 Ranks that train together end each step together, whichever is slow, because in the backward pass
 each waits for the all-reduce. So step times are equal, and only the time before the backward pass
-shows a slow rank. With gradient accumulation it is the sum over all backward passes.
+shows a slow rank. With gradient accumulation it is the sum over all backward passes. A model with
+buffers (the statistics of batch normalisation) is waited for in the forward, too: DDP sends rank
+0's before each, and that wait is nobody's own time either.
 
 On a CPU it is measured by the clock. On an accelerator the host runs ahead, so events are recorded
 in the stream, and the time between them is read once they have passed: nothing waits. Slowness
@@ -26,7 +28,8 @@ Mark = float | torch.Event
 """A moment: the host's monotonic clock in seconds, or an event in an accelerator's stream."""
 
 _MAX_SPANS: Final = 256
-"""Backward passes per step that are measured; of a step with more, only the first ones."""
+"""Waits per step that end a span; of a step with more, only the first ones."""
+_SEND_BUFFERS: Final = "_broadcast_coalesced"
 
 
 class Spans:
@@ -54,7 +57,7 @@ class OwnTime:
         self._pid = os.getpid()
         self._device = torch.device("cpu")
         self._since: Mark | None = None
-        """Begin of the current span; None during a backward pass."""
+        """Begin of the current span; None during a backward pass or another wait."""
         self._marks: list[tuple[Mark, Mark]] = []
         self._depth = 0
         self._is_disturbed = True
@@ -62,10 +65,12 @@ class OwnTime:
 
     def install(self) -> None:
         listeners = Listeners(
-            before=self._guarded(self._enter_backward), after=self._guarded(self._leave_backward)
+            before=self._guarded(self._enter_wait), after=self._guarded(self._leave_wait)
         )
-        # `Tensor.backward` looks the function up there.
+        # `Tensor.backward` looks the function up there, and DDP the one that sends its buffers.
         self._subscriptions.listen(torch.autograd, "backward", listeners)
+        if hasattr(torch.distributed, _SEND_BUFFERS):
+            self._subscriptions.listen(torch.distributed, _SEND_BUFFERS, listeners)
 
     def remove(self) -> None:
         self._subscriptions.release()
@@ -86,13 +91,13 @@ class OwnTime:
         """The spans of the step that ends now; None without a measurement."""
         return None if self._is_disturbed or not self._marks else Spans(self._marks)
 
-    def _enter_backward(self, args: Arguments, kwargs: Keywords) -> None:
+    def _enter_wait(self, args: Arguments, kwargs: Keywords) -> None:
         self._depth += 1
         if self._depth == 1 and self._since is not None and len(self._marks) < _MAX_SPANS:
             self._marks.append((self._since, self._mark()))
             self._since = None
 
-    def _leave_backward(self, args: Arguments, kwargs: Keywords) -> None:
+    def _leave_wait(self, args: Arguments, kwargs: Keywords) -> None:
         self._depth -= 1  # activation checkpointing runs a backward pass inside another
         if self._depth == 0:
             self._since = self._mark()

@@ -6,7 +6,9 @@ from typing import Any, cast
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, distributed, nn
+from torch._C._distributed_c10d import HashStore
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint  # pyright: ignore[reportUnknownVariableType]
 
 from runwatch_hooks.faults import Faults
@@ -140,3 +142,34 @@ def test_on_an_accelerator_it_is_known_once_the_events_have_passed(own_time: Own
     torch.cuda.synchronize()
 
     assert seconds(spans) > 0.0
+
+
+@pytest.fixture
+def lone_rank() -> Iterator[None]:
+    distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("lone_rank")
+def test_while_buffers_are_sent_a_rank_waits_for_others_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def send_slowly(*args: Any) -> None:
+        time.sleep(NAP_S)  # as where another rank comes later
+        send(*args)
+
+    send = cast(Any, distributed)._broadcast_coalesced
+    monkeypatch.setattr(distributed, "_broadcast_coalesced", send_slowly)
+    model = DistributedDataParallel(nn.BatchNorm1d(3))
+    own_time = OwnTime(Faults())
+    own_time.install()
+    began = time.monotonic()
+    own_time.begin(CPU)
+    time.sleep(NAP_S)
+    torch.autograd.backward(model(torch.ones(2, 3)).sum())
+    whole_s = time.monotonic() - began
+    spans = own_time.take()
+    own_time.remove()
+
+    assert NAP_S <= seconds(spans) <= whole_s - NAP_S
