@@ -19,17 +19,21 @@ _DECIMAL_COMMA: Final = re.compile(r"(\s*[-+]?\d+),(\d+(?:[eE][-+]?\d+)?\s*)\Z")
 
 def rows_of(lines: Sequence[str]) -> Iterator[PlacedRow]:
     """The rows that are not empty, the names of the columns first. Raises LogError."""
-    told = [(place, line) for place, line in enumerate(lines, start=1) if line.strip()]
-    first = next((line for _, line in told if not line.startswith(_COMMENT)), "")
+    first = next((line for _, line in _told(lines) if not line.startswith(_COMMENT)), "")
     delimiter = max(",;\t", key=first.count)
-    if delimiter not in first and (aligned := _aligned(told)):
+    if delimiter not in first and (aligned := _aligned(lines)):
         return iter(aligned)
     rows = _separated(lines, delimiter)
-    above = _comment_above(told)
+    above = _comment_above(lines)
     if above is None:
         return rows
     place, comment = above
     return _headed(rows, (place, [cell.strip() for cell in comment.split(delimiter)]))
+
+
+def _told(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """The lines that say something, with their numbers."""
+    return ((place, line) for place, line in enumerate(lines, start=1) if line.strip())
 
 
 def _separated(lines: Sequence[str], delimiter: str) -> Iterator[PlacedRow]:
@@ -50,22 +54,26 @@ def _with_points(row: list[str]) -> list[str]:
     ]
 
 
-def _aligned(told: Sequence[tuple[int, str]]) -> list[PlacedRow]:
+def _aligned(lines: Sequence[str]) -> list[PlacedRow]:
     """The rows of columns that blanks align, below their names; nothing if it is no such table. A
     killed job may have cut off the last row."""
-    rows = [(place, line.split()) for place, line in told if not line.startswith(_COMMENT)]
-    above = _comment_above(told)
+    rows: list[PlacedRow] = []
+    for place, line in _told(lines):
+        if line.startswith(_COMMENT):
+            continue
+        if rows and len(rows[-1][1]) != len(rows[0][1]):  # of a long printed log, seen at once
+            return []
+        rows.append((place, line.split()))
+    above = _comment_above(lines)
     if above is not None:
         rows = list(_headed(iter(rows), (above[0], above[1].split())))
-    width = len(rows[0][1]) if len(rows) > 1 else 0
-    is_table = width > 1 and all(len(row) == width for _, row in rows[:-1])
-    return rows if is_table else []
+    return rows if len(rows) > 1 and len(rows[0][1]) > 1 else []
 
 
-def _comment_above(told: Sequence[tuple[int, str]]) -> tuple[int, str] | None:
+def _comment_above(lines: Sequence[str]) -> tuple[int, str] | None:
     """The last comment before the first row, without its sign: numpy writes the names so."""
     above = None
-    for place, line in told:
+    for place, line in _told(lines):
         if not line.startswith(_COMMENT):
             return above
         above = (place, line.lstrip(_COMMENT).strip())
