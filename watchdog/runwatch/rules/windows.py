@@ -194,7 +194,9 @@ class History:
     @property
     def is_full(self) -> bool:
         """Whether a window that stays as it is once full takes no more, in any column."""
-        return bool(np.all(np.greater_equal(self._filled, self.size)))
+        if isinstance(self._filled, int):
+            return self._filled >= self.size
+        return bool((self._filled >= self.size).all())
 
     def num_held(self, row: int) -> int:
         """How many samples the window of the run holds before this row of those laid last."""
