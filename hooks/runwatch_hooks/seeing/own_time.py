@@ -21,8 +21,8 @@ import torch
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.measuring.marks import has_passed, set_mark
 from runwatch_hooks.wrapping.graph_capture import is_capturing
-from runwatch_hooks.wrapping.torch_wraps import TorchSubscriptions
-from runwatch_hooks.wrapping.wraps import Arguments, Keywords, Listener, Listeners
+from runwatch_hooks.wrapping.torch_wraps import TorchSubscriptions, untraced_wrap
+from runwatch_hooks.wrapping.wraps import Arguments, Keywords, Listener, Listeners, Subscriptions
 
 Mark = float | torch.Event
 """A moment: the host's monotonic clock in seconds, or an event in an accelerator's stream."""
@@ -54,6 +54,7 @@ class OwnTime:
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
         self._subscriptions = TorchSubscriptions()
+        self._sending = Subscriptions()
         self._pid = os.getpid()
         self._device = torch.device("cpu")
         self._since: Mark | None = None
@@ -69,11 +70,12 @@ class OwnTime:
         )
         # `Tensor.backward` looks the function up there, and DDP the one that sends its buffers.
         self._subscriptions.listen(torch.autograd, "backward", listeners)
-        if hasattr(torch.distributed, _SEND_BUFFERS):
-            self._subscriptions.listen(torch.distributed, _SEND_BUFFERS, listeners)
+        self._sending = Subscriptions(untraced_wrap())  # also within a module that is compiled
+        self._sending.listen(torch.distributed, _SEND_BUFFERS, listeners)
 
     def remove(self) -> None:
         self._subscriptions.release()
+        self._sending.release()
         self._is_disturbed = True
 
     def begin(self, device: torch.device) -> None:

@@ -1,6 +1,7 @@
 """How long a rank works by itself: up to its backward, and not in it."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, distributed, nn
 from torch._C._distributed_c10d import HashStore
+from torch._dynamo.utils import counters
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint  # pyright: ignore[reportUnknownVariableType]
 
@@ -173,3 +175,24 @@ def test_while_buffers_are_sent_a_rank_waits_for_others_too(
     own_time.remove()
 
     assert NAP_S <= seconds(spans) <= whole_s - NAP_S
+
+
+@pytest.mark.usefixtures("lone_rank")
+def test_a_compiled_module_that_sends_its_buffers_breaks_at_no_other_place() -> None:
+    breaks: list[Counter[str]] = []
+    for is_measured in (False, True):
+        torch.compiler.reset()
+        counters.clear()
+        own_time = OwnTime(Faults())
+        if is_measured:
+            own_time.install()
+            own_time.begin(CPU)
+        model = torch.compile(DistributedDataParallel(nn.BatchNorm1d(3)), backend="eager")
+        for _ in range(2):
+            model(torch.ones(2, 3)).sum().backward()
+        spans = own_time.take()
+        own_time.remove()
+        breaks.append(counters["graph_break"].copy())
+
+    assert breaks[0] == breaks[1]
+    assert spans is not None
