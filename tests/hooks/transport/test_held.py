@@ -68,6 +68,12 @@ def held() -> Held | None:
     return held_by_system(threading.get_ident())
 
 
+def until_held(wanted: Held, thread: int | None = None) -> None:
+    """A child that is being started waits for a disk first, or for the `vfork` of its own child."""
+    ident = threading.get_ident() if thread is None else thread
+    until(lambda: held_by_system(ident) is wanted)
+
+
 def test_a_child_that_sleeps_is_not_held(start: Callable[..., subprocess.Popen[bytes]]) -> None:
     start("sleep", "1000")
 
@@ -78,7 +84,7 @@ def test_a_stopped_child_is_told(start: Callable[..., subprocess.Popen[bytes]]) 
     process = start("sleep", "1000")
     process.send_signal(signal.SIGSTOP)
 
-    assert until(held) is Held.CHILD_STOPPED
+    until_held(Held.CHILD_STOPPED)
     process.send_signal(signal.SIGCONT)
     until(lambda: held() is None)
 
@@ -90,7 +96,7 @@ def test_a_stopped_child_of_a_child_is_told(
     (child,) = until(lambda: children_of(process.pid))
     os.kill(child, signal.SIGSTOP)
 
-    assert until(held) is Held.CHILD_STOPPED
+    until_held(Held.CHILD_STOPPED)
 
 
 def test_a_child_that_waits_for_a_disk_is_told(
@@ -98,7 +104,7 @@ def test_a_child_that_waits_for_a_disk_is_told(
 ) -> None:
     start(sleeping())
 
-    assert until(held) is Held.CHILD_ON_DISK
+    until_held(Held.CHILD_ON_DISK)
 
 
 def test_the_thread_itself_that_waits_for_a_disk_is_told(sleeping: Callable[..., Path]) -> None:
@@ -109,7 +115,7 @@ def test_the_thread_itself_that_waits_for_a_disk_is_told(sleeping: Callable[...,
     assert thread.ident is not None
     ident = thread.ident
 
-    assert until(lambda: held_by_system(ident)) is Held.ON_DISK
+    until_held(Held.ON_DISK, ident)
     assert held() is not Held.ON_DISK
     for child in set(children_of("self")) - set(before):
         os.kill(child, signal.SIGKILL)
