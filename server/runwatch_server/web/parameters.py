@@ -52,9 +52,9 @@ async def known_parameters_only(request: Request) -> None:
     known = dict(_annotations(route.dependant))
     is_page = not route.include_in_schema
     for name in request.query_params:
-        if name not in known and is_page:
-            continue
         if name not in known:
+            if is_page:
+                continue
             raise _unknown(name, known)
         num_values = len(request.query_params.getlist(name))
         if num_values > 1 and not _is_list(known[name]):
