@@ -4,10 +4,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.server.harness import Api, HandClock, Storage, serve
+from tests.server.harness import Api, HandClock, Storage, open_database, serve
 
-from runwatch_server.db import Database, make_store
-from runwatch_server.schema import upgrade_schema
+from runwatch_server.db import Database
 
 
 @pytest.fixture
@@ -41,8 +40,5 @@ async def api(storage: Storage, hand_clock: HandClock) -> AsyncIterator[Api]:
 
 @pytest.fixture
 async def database(storage: Storage) -> AsyncIterator[Database]:
-    """A database with our tables, without a service."""
-    async with Database(make_store(storage.data_dir, storage.database_url)) as database:
-        await database.migrate(upgrade_schema)
-        database.start()
+    async with open_database(storage) as database:
         yield database

@@ -26,7 +26,7 @@ from runwatch.vocabulary import RunId
 from runwatch_server.app import make_app
 from runwatch_server.auth.service import NewKey
 from runwatch_server.clock import Clock
-from runwatch_server.db import Database
+from runwatch_server.db import Database, make_store
 from runwatch_server.db.sqlite import DATABASE_FILE, SqliteStore
 from runwatch_server.schema import upgrade_schema
 from runwatch_server.services import Services
@@ -171,6 +171,15 @@ async def serve(
         httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http,
     ):
         yield Api(app, http, first[0].text if first else admin_key)
+
+
+@asynccontextmanager
+async def open_database(storage: Storage) -> AsyncGenerator[Database]:
+    """A database with our tables, without a service."""
+    async with Database(make_store(storage.data_dir, storage.database_url)) as database:
+        await database.migrate(upgrade_schema)
+        database.start()
+        yield database
 
 
 _MIGRATED: list[bytes] = []

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
-from tests.server.harness import Api, both_engines, frame
+from tests.server.harness import Api, Storage, both_engines, frame, open_database, serve
 from tests.server.plans import plan_of
 
 from runwatch.vocabulary import RunId
@@ -24,31 +24,35 @@ async def new_run(api: Api) -> RunId:
     return run_id
 
 
-async def remove_row(api: Api, *run_ids: RunId) -> None:
+async def remove_row(database: Database, *run_ids: RunId) -> None:
     """As a removal leaves the rest that is cut off after its first transaction."""
 
     async def work(connection: AsyncConnection) -> None:
         await connection.execute(runs.delete().where(runs.c.id.in_(run_ids)))
 
-    await api.services.database.write(work)
+    await database.write(work)
 
 
-async def left(api: Api, *run_ids: RunId) -> list[bool]:
-    async with api.services.database.read() as connection:
+async def left(database: Database, *run_ids: RunId) -> list[bool]:
+    async with database.read() as connection:
         return [await has_remains(connection, run_id) for run_id in run_ids]
 
 
+# The service has stopped meanwhile: one that goes on still stores what it knows of these runs, such
+# as the signs of life that replicas share.
 @both_engines
-async def test_the_rest_of_a_removal_that_was_cut_off_is_removed(api: Api) -> None:
-    first, kept, last = sorted([await new_run(api) for _ in range(3)])
-    await remove_row(api, first, last)
+async def test_the_rest_of_a_removal_that_was_cut_off_is_removed(storage: Storage) -> None:
+    async with serve(storage) as api:
+        first, kept, last = sorted([await new_run(api) for _ in range(3)])
+    async with open_database(storage) as database:
+        await remove_row(database, first, last)
 
-    assert await purge_orphans(api.services.database) == 2
-    assert await left(api, first, kept, last) == [False, True, False]
+        assert await purge_orphans(database) == 2
+        assert await left(database, first, kept, last) == [False, True, False]
 
-    await remove_row(api, kept)  # and no run is left
-    assert await purge_orphans(api.services.database) == 1
-    assert await purge_orphans(api.services.database) == 0
+        await remove_row(database, kept)  # and no run is left
+        assert await purge_orphans(database) == 1
+        assert await purge_orphans(database) == 0
 
 
 async def test_frames_are_not_read_as_a_whole(database: Database) -> None:
