@@ -1,9 +1,10 @@
 """The texts of messages: what happened, where, since when, what was done, how to look at it.
 
-Names come from whoever may send a run: none may begin a line of its own, or turn around what is
-read beside it.
+Names come from whoever may send a run: none may begin a line of its own, turn around what is read
+beside it, or call people who are not on call.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
@@ -21,7 +22,12 @@ from runwatch_server.runbooks import runbook_url
 MAX_CASES: Final = 10
 """Most alerts that one message describes in full."""
 _MAX_LAYERS: Final = 4
-
+_MENTION: Final = re.compile(
+    r"@(?=(?:everyone|channel|here|all)\b|&?\d{15})|<(?=[@!#])", re.IGNORECASE
+)
+"""What makes Discord, Slack or Mattermost notify all of a channel, or somebody. An ID of Discord's
+has 17 digits or more, and a `@384` of a name is none."""
+_ZERO_WIDTH_SPACE: Final = "\u200b"
 
 _CLOSED: Final[Mapping[Resolution | None, str]] = {
     Resolution.RUN_ENDED: "because the run ended; it had not recovered",
@@ -38,17 +44,18 @@ def title_of(cases: Sequence[Case], *, still_open: int = 0) -> str:
     if all(case.is_reported_over for case in cases):
         rest = f", after {count(times)} times" if times > 1 else ""
         rest += f", {still_open} still open" if still_open else ""
-        recovered = all(did_recover(case) for case in cases)
-        return f"[{'resolved' if recovered else 'closed, not recovered'}] {rules} in {run}{rest}"
-    worst = max((case.alert.severity for case in cases), key=lambda one: one.gravity)
-    return f"[{worst}] {rules} in {run}" + (f", again: {count(times)} times" if times > 1 else "")
+        state = "resolved" if all(did_recover(case) for case in cases) else "closed, not recovered"
+    else:
+        rest = f", again: {count(times)} times" if times > 1 else ""
+        state = max((case.alert.severity for case in cases), key=lambda one: one.gravity)
+    return _calling_nobody(f"[{state}] {rules} in {run}{rest}")
 
 
 def body_of(cases: Sequence[Case], *, url: str, dedup_key: str) -> str:
     parts = [_about(case, url) for case in cases[:MAX_CASES]]
     if len(cases) > MAX_CASES:
         parts.append(f"and {counted(len(cases) - MAX_CASES, 'more alert')} of this run")
-    return "\n\n".join([*parts, f"Dedup key: {dedup_key}"])
+    return _calling_nobody("\n\n".join([*parts, f"Dedup key: {dedup_key}"]))
 
 
 def did_recover(case: Case) -> bool:
@@ -148,6 +155,11 @@ def _standing(case: Case) -> str:
         return f"State: over since step {over}; told as resolved if nothing comes until step {told}"
     acked = "" if alert.acked_by is None else f", acknowledged by {alert.acked_by}"
     return f"State: {alert.state} at step {count(alert.last_step)}{acked}"
+
+
+def _calling_nobody(text: str) -> str:
+    """The text as people read it, in which no chat finds a mention."""
+    return _MENTION.sub(lambda found: found[0] + _ZERO_WIDTH_SPACE, text)
 
 
 def _shown(at: datetime) -> str:

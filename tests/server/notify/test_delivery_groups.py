@@ -126,6 +126,17 @@ def test_a_name_begins_no_line_of_a_message_and_turns_around_none() -> None:
     assert lines[0] == "GradientSpike (critical): ?x"
 
 
+def test_a_name_calls_nobody_who_is_not_on_call() -> None:
+    facts = Facts(first_layer="<!channel>", summary="<@U024BE7LH>, @81384788765712384, @Here")
+    case = replace(a_case(facts=facts), run_name="@everyone, vit@384, a@hereford.uk")
+
+    title, body = title_of([case]), body_of([case], url="", dedup_key="k")
+
+    assert "@\u200beveryone, vit@384, a@hereford.uk" in title
+    for mention in ("@everyone", "<!", "<@", "@8", "@Here"):
+        assert mention not in title + body
+
+
 def test_a_message_says_what_where_since_when_what_was_done_and_where_to_look() -> None:
     assert title_of([a_case()]) == "[critical] GradientSpike in run llama (pretrain)"
     body = body_of([a_case()], url="https://rw", dedup_key="k1")
