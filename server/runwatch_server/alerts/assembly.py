@@ -154,4 +154,4 @@ class EvaluationOwner:
         if not self._evaluators.is_drained(run_id):
             return False
         await self._evaluators.forget(run_id)
-        return True
+        return self._evaluators.is_drained(run_id)  # false if it has sent something meanwhile

@@ -133,14 +133,26 @@ class Evaluators:
                 await self.forget(run_id)
 
     async def forget(self, run_id: RunId) -> None:
-        """Drop a run from memory; its next frame rebuilds its evaluators from the database."""
-        if run_id not in self._runs or run_id in self._tasks:
+        """Drop a run from memory; its next frame rebuilds its evaluators from the database. Its
+        state is saved first, and a run that sends meanwhile is judged after that and kept: a state
+        that holds more rows than are counted as judged would count them twice after a restart."""
+        run = self._runs.get(run_id)
+        if run is None or run_id in self._tasks:
             return
+        self._tasks[run_id] = asyncio.create_task(self._save(run), name=f"saving of run {run_id}")
+        await self._tasks[run_id]
+        if run_id not in self._tasks:
+            self._forget_evaluation(run)
+
+    async def _save(self, run: RunEvaluation) -> None:
         try:
-            await self._runs[run_id].save()
+            await run.save()
         except (StreamMovedError, NotOwnerError, JudgeLostError) as error:
             log.info("%s: there is nothing to save", error)
-        self._forget(run_id)
+        finally:
+            del self._tasks[run.run_id]
+            if run.run_id in self._dirty:
+                self._wake(run.run_id)
 
     def owns(self, run_id: RunId) -> bool:
         """Whether this replica judges the run."""
