@@ -93,7 +93,7 @@ def test_a_disk_that_fills_up_costs_no_acknowledged_frame(
 
 
 def readiness(service: RealService) -> int:
-    return urllib3.request("GET", f"{service.url}/readyz").status
+    return urllib3.request("GET", f"{service.url}/readyz", retries=False).status
 
 
 def _send_until_refused(sender: Sender, seq: int) -> int:

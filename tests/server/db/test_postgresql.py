@@ -171,16 +171,17 @@ class StandsStillOnce:
         *,
         goes_on: bool,
         is_prepared: bool = False,
-        on_still: Callable[[], None] = lambda: None,
+        on_begun: Callable[[], None] = lambda: None,
     ) -> None:
         """It stands still after a statement, or with `is_prepared` before one that the driver has
         prepared. `goes_on`: whether another statement comes before the COMMIT."""
         self._goes_on = goes_on
         self._is_prepared = is_prepared
-        self._on_still = on_still
+        self._on_begun = on_begun
         self.num_tries = 0
 
     async def work(self, connection: AsyncConnection) -> int:
+        self._on_begun()
         self.num_tries += 1
         before = await count_up(connection)
         if self.num_tries == 1:
@@ -195,7 +196,6 @@ class StandsStillOnce:
             driver = (await connection.get_raw_connection()).driver_connection
             assert driver is not None
             await driver.prepare("SELECT 1 + $1::int")
-        self._on_still()
         time.sleep(1.0)
 
 
@@ -215,8 +215,8 @@ async def test_a_transaction_that_stands_still_in_the_midst_of_a_statement_is_ru
 ) -> None:
     """Of a statement that is prepared and not run yet PostgreSQL does not say that it is idle."""
     monkeypatch.setattr(postgresql_engine, "_LONGEST_WRITE", "SET transaction_timeout = '0.5s'")
-    # The next try, on a connection of its own, may take as long as the machine does.
-    stopped = StandsStillOnce(goes_on=True, is_prepared=True, on_still=monkeypatch.undo)
+    # Of the first try's connection alone: the next one may take as long as the machine does.
+    stopped = StandsStillOnce(goes_on=True, is_prepared=True, on_begun=monkeypatch.undo)
 
     async with replicas[0].read() as connection:
         version = await connection.scalar(sa.text("SHOW server_version_num"))
