@@ -71,16 +71,20 @@ async def stream(
     once a second, gives the run's state and last step when they have changed.
     """
     run = await services.runs.find(RunId(run_id), principal)
-    cursor = await _newest(services) if last_event_id is None else StreamCursor.parse(last_event_id)
+    cursor = (
+        await _newest(services, run.id)
+        if last_event_id is None
+        else StreamCursor.parse(last_event_id)
+    )
     events = _events(request, services, principal, run.id, cursor)
     return services.event_streams.respond(principal, events)
 
 
-async def _newest(services: Services) -> StreamCursor:
+async def _newest(services: Services, run_id: RunId) -> StreamCursor:
     async with services.database.read() as connection:
         return StreamCursor(
-            await alert_event_queries.last_event_number(connection),
-            await command_event_queries.last_event_number(connection),
+            await alert_event_queries.last_event_number(connection, run_id),
+            await command_event_queries.last_event_number(connection, run_id),
         )
 
 

@@ -58,8 +58,10 @@ async def list_events_after(
     return [_event(row) for row in found.mappings()]
 
 
-async def last_event_number(connection: AsyncConnection) -> int:
-    found = await connection.execute(sa.select(sa.func.max(command_events.c.number)))
+async def last_event_number(connection: AsyncConnection, run_id: RunId) -> int:
+    """Of a run: its events are committed in the order of their numbers; those of all are not."""
+    events = sa.select(sa.func.max(command_events.c.number))
+    found = await connection.execute(events.where(command_events.c.run_id == run_id))
     return found.scalar_one() or 0
 
 
