@@ -120,6 +120,7 @@ class RunLeases:
 
     async def sweep(self) -> None:
         """Take runs that have no owner; release those that need none."""
+        held = self._epochs.keys() - self._duties  # what is taken meanwhile was not looked for
         async with self._database.read() as connection:
             with_unjudged = self._num_sweeps % _SWEEPS_PER_FULL == 0
             to_own = await queries.list_runs_to_own(connection, with_unjudged=with_unjudged)
@@ -132,7 +133,7 @@ class RunLeases:
             await self._take_run(run_id)
         done = [
             name
-            for name in self._epochs.keys() - to_own.keys() - self._duties
+            for name in (held & self._epochs.keys()) - to_own.keys()
             if self._owner is not None and await self._owner.can_release(RunId(name))
         ]
         await self._end(done)

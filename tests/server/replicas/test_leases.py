@@ -12,6 +12,7 @@ from tests.server.harness import HandClock
 from runwatch.vocabulary import RunId, RunState
 from runwatch_server.db import Database
 from runwatch_server.db.postgresql import PostgresStore
+from runwatch_server.replicas import queries
 from runwatch_server.replicas.leases import RunLeases
 from runwatch_server.replicas.ownership import NotOwnerError
 from runwatch_server.replicas.tables import leases as leases_table
@@ -142,6 +143,23 @@ async def test_a_run_that_needs_nobody_is_let_go(replicas: list[Replica]) -> Non
 
     assert not owner.leases.owns(RUN)
     assert not other.leases.owns(RUN)
+
+
+async def test_a_run_that_is_taken_during_a_sweep_is_not_let_go_by_it(
+    replicas: list[Replica], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was opened after the sweep had looked for those that go on."""
+    owner, _ = replicas
+
+    async def look_too_early(_: AsyncConnection, **__: bool) -> dict[RunId, bool]:
+        monkeypatch.undo()
+        await owner.leases.sweep()
+        return {}
+
+    monkeypatch.setattr(queries, "list_runs_to_own", look_too_early)
+    await owner.leases.sweep()
+
+    assert owner.leases.owns(RUN)
 
 
 async def test_a_replica_that_leaves_is_followed_at_once(replicas: list[Replica]) -> None:
