@@ -8,6 +8,7 @@ import pytest
 from tests.server.harness import Api
 from tests.server.notify.alertmanager_process import PROGRAM, AlertmanagerProcess
 from tests.server.notify.sink import Sink
+from tests.server.notify.test_telling import until_alert
 from tests.server.notify.with_alertmanager import (
     alertmanager,
     break_run,
@@ -59,6 +60,7 @@ async def test_an_alert_that_ended_while_alertmanager_was_away_ends_there_too(
     await until_so(lambda: bool(told_of(sink, "NonFinite", "firing")))
     alertmanager.kill()
     await heal_run(told, run_id)
+    await until_alert(told, run_id, "resolved")
     await until_so(lambda: figure(told, alertmanager, "failed_total") > 0)
     sent = figure(told, alertmanager, "sent_total")
     alertmanager.start()
