@@ -145,7 +145,9 @@ class History:
         self.note(Logged(log.name, len(lines), leaks))
 
     def facts(self) -> Iterator[Fact]:
-        for line in self.path.read_bytes().splitlines():
+        """But for a line that another process is writing: a write is read in parts where it goes
+        over the end of a page of the file."""
+        for line in self.path.read_bytes().split(b"\n")[:-1]:
             yield msgspec.json.decode(line, type=Fact)
 
 

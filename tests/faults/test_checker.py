@@ -81,3 +81,12 @@ def test_each_breach_is_found(tmp_path: Path, added: Fact, broken: str) -> None:
     (found,) = judged(tmp_path, *SOUND, added)
 
     assert found.startswith(f"{broken}: ")
+
+
+def test_a_line_that_is_still_being_written_is_no_fact_yet(tmp_path: Path) -> None:
+    history = History(tmp_path / "history.jsonl")
+    history.note(Acked("run/1/0", 1))
+    with history.path.open("ab") as file:
+        file.write(b'{"type":"acked","stre')
+
+    assert list(history.facts()) == [Acked("run/1/0", 1)]
