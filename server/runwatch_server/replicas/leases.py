@@ -131,12 +131,9 @@ class RunLeases:
         random.shuffle(free)
         for run_id in free[:_MOST_AT_ONCE]:
             await self._take_run(run_id)
-        done = [
-            name
-            for name in (held & self._epochs.keys()) - to_own.keys()
-            if self._owner is not None and await self._owner.can_release(RunId(name))
-        ]
-        await self._end(done)
+        for name in (held & self._epochs.keys()) - to_own.keys():
+            if self._owner is not None and await self._owner.can_release(RunId(name)):
+                await self._end([name])  # at once: what it sends from now on is asked for anew
 
     async def release(self) -> None:
         """Release everything, so that others need not wait until the leases expire."""

@@ -30,6 +30,8 @@ class Owned:
 
     gained_runs: list[RunId] = field(default_factory=list[RunId])
     lost_runs: list[RunId] = field(default_factory=list[RunId])
+    num_held_when_asked: list[int] = field(default_factory=list[int])
+    leases: RunLeases | None = None
 
     async def gained(self, run_id: RunId) -> None:
         self.gained_runs.append(run_id)
@@ -38,6 +40,8 @@ class Owned:
         self.lost_runs.append(run_id)
 
     async def can_release(self, run_id: RunId) -> bool:
+        assert self.leases is not None
+        self.num_held_when_asked.append(self.leases.num_held)
         return True
 
 
@@ -79,6 +83,7 @@ async def replicas(postgres_url: str, hand_clock: HandClock) -> AsyncIterator[li
             tell: Callable[[RunId], None] = no_one
             leases = RunLeases(database, hand_clock.clock(), name, notify_owner=tell)
             leases.serve(owned)
+            owned.leases = leases
             made.append(Replica(leases, owned, database))
         row = {"id": RUN, "project": "p", "name": "n", "created_at": 0.0, "config": "{}"}
         await made[0].execute(runs.insert().values(**row, state="training", current_attempt=1))
@@ -143,6 +148,22 @@ async def test_a_run_that_needs_nobody_is_let_go(replicas: list[Replica]) -> Non
 
     assert not owner.leases.owns(RUN)
     assert not other.leases.owns(RUN)
+
+
+async def test_a_run_is_let_go_before_the_next_one_is_asked_about(
+    replicas: list[Replica],
+) -> None:
+    """Asking takes time, since a state is saved. A frame that came meanwhile of a run that was
+    still held, and could be let go, was judged by nobody for a minute."""
+    owner, _ = replicas
+    row = {"id": "1" * 26, "project": "p", "name": "n", "created_at": 0.0, "config": "{}"}
+    await owner.execute(runs.insert().values(**row, state="training", current_attempt=1))
+    await owner.leases.sweep()
+    await owner.execute(runs.update().values(state=RunState.FINISHED.value))
+
+    await owner.leases.sweep()
+
+    assert owner.owned.num_held_when_asked == [2, 1]
 
 
 async def test_a_run_that_is_taken_during_a_sweep_is_not_let_go_by_it(
