@@ -74,7 +74,7 @@ class Link:
         while (record := self._recorder.head()) is not None:
             try:
                 self.offer(self._delivery.deliver(record))
-                self._recorder.spool.acknowledge(record)
+                self._recorder.acknowledge(record)
                 self._recorder.tell_unwatched(self._delivery.take_notices(), record)
             except StaleAttemptError:
                 raise
@@ -121,7 +121,7 @@ class Link:
                 phase=progress.phase,
                 lr_scale=progress.lr_scale,
                 dropped_rows=self._recorder.ledger.num_rows,
-                spooled_frames=self._recorder.spool.num_pending,
+                spooled_frames=self._recorder.num_pending,
             )
         )
         self._beat_at, self._phase = now, progress.phase

@@ -29,9 +29,9 @@ log = OwnLog(__name__)
 class Recorder:
     """Writes one rank's spool. If the disk fails, frames stay in memory.
 
-    Used by the sender's thread. Only `note_end`, which may wait for the disk, and
-    `say_what_is_left`, which does not, are called by others: once the training thread waits for the
-    sender no longer.
+    Used by the sender's thread. Only `open`, `record` and `note_end`, which may wait for the disk,
+    and `say_what_is_left`, which does not, are called by others: once the training thread waits for
+    the sender no longer.
     """
 
     def __init__(
@@ -53,6 +53,9 @@ class Recorder:
         self._queue = queue
         self._receipts = receipts
         self._written_receipts = receipts.version
+        # Two threads may record: the sender, and the one that waits for it no longer. Taken before
+        # the lock above, never while that one is held.
+        self._spool_lock = threading.Lock()
         self._segment = 0
         self._num_damaged_bytes = 0
         self._told_invalid = False
@@ -61,6 +64,7 @@ class Recorder:
         self._notes: list[Event] = []
         """Events of the sender's own, for the next frame with rows: rules read events by rows."""
         self._is_open = False
+        self._is_closed = False
         self._on_disk = False
         self.ledger = LossLedger()
         self.spool = Spool(
@@ -77,48 +81,66 @@ class Recorder:
 
     def open(self) -> None:
         """Create the folder, once."""
-        if self._is_open:
-            return
-        self._is_open = True
-        try:
-            self._folder.create(self._meta)
-            self.spool.use(Segments(self._folder.path, self._segment_bytes))
-            self._on_disk = True
-        except OSError as error:
-            log.warning("spool: the folder cannot be created, so in memory only: %s", error)
+        with self._spool_lock:
+            if self._is_open:
+                return
+            self._is_open = True
+            try:
+                self._folder.create(self._meta)
+                self.spool.use(Segments(self._folder.path, self._segment_bytes))
+                self._on_disk = True
+            except OSError as error:
+                log.warning("spool: the folder cannot be created, so in memory only: %s", error)
 
     def record(self, *, now: float, max_frame_bytes: int, is_last: bool = False) -> None:
         """Make frames of what is queued. Losses are reported in the frame that follows them."""
-        taken = self._queue.take()
-        for loss in taken.losses:
-            self.ledger.add(loss)
-        has_rows = any(not isinstance(item, Event) for item in taken.items)
-        told = self._take_told(now) if has_rows or is_last else []
-        for draft in drafts_of([*told, *taken.items], max_frame_bytes):
-            self._keep(draft)
-        self._write_meta()
-        if self._on_disk:
-            self._write_receipts()
+        with self._spool_lock:
+            if self._is_closed:
+                return
+            taken = self._queue.take()
+            for loss in taken.losses:
+                self.ledger.add(loss)
+            has_rows = any(not isinstance(item, Event) for item in taken.items)
+            told = self._take_told(now) if has_rows or is_last else []
+            for draft in drafts_of([*told, *taken.items], max_frame_bytes):
+                self._keep(draft)
+            self._write_meta()
+            if self._on_disk:
+                self._write_receipts()
 
     def head(self) -> Record | None:
         """The next record to send."""
-        record = self.spool.head()
-        num_damaged_bytes = self.spool.num_damaged_bytes
-        if num_damaged_bytes > self._num_damaged_bytes:
-            log.warning("spool: %d bytes are damaged", num_damaged_bytes - self._num_damaged_bytes)
-            step = 0 if record is None else split_frame(record.payload)[0].first_step
-            self.ledger.add(Loss(LossReason.SPOOL_DAMAGED, step, step))
-            self._num_damaged_bytes = num_damaged_bytes
-        return record
+        with self._spool_lock:
+            record = self.spool.head()
+            num_damaged_bytes = self.spool.num_damaged_bytes
+            if num_damaged_bytes > self._num_damaged_bytes:
+                num_new = num_damaged_bytes - self._num_damaged_bytes
+                log.warning("spool: %d bytes are damaged", num_new)
+                step = 0 if record is None else split_frame(record.payload)[0].first_step
+                self.ledger.add(Loss(LossReason.SPOOL_DAMAGED, step, step))
+                self._num_damaged_bytes = num_damaged_bytes
+            return record
+
+    @property
+    def num_pending(self) -> int:
+        """At most so many records wait to be sent."""
+        with self._spool_lock:
+            return self.spool.num_pending
+
+    def acknowledge(self, record: Record) -> None:
+        """The head has arrived."""
+        with self._spool_lock:
+            self.spool.acknowledge(record)
 
     def set_aside(self, record: Record) -> None:
         """Drop a record that the service refused, and keep its bytes in a file."""
-        self.lose(record, LossReason.REFUSED)
-        try:
-            self._folder.keep_refused(record.seq, record.payload)
-        except OSError as error:
-            log.warning("spool: a refused frame is not kept: %s", error)
-        self.spool.acknowledge(record)
+        with self._spool_lock:
+            self.lose(record, LossReason.REFUSED)
+            try:
+                self._folder.keep_refused(record.seq, record.payload)
+            except OSError as error:
+                log.warning("spool: a refused frame is not kept: %s", error)
+            self.spool.acknowledge(record)
 
     def lose(self, record: Record, reason: LossReason) -> None:
         header, _ = split_frame(record.payload)
@@ -172,23 +194,25 @@ class Recorder:
     def close(self, *, is_delivered: bool) -> None:
         """Close the spool, and remove it if everything was delivered. Warns about rows that neither
         the disk nor the service has taken."""
-        num_rows = self.ledger.num_rows
-        if self.spool.give_up_memory():
-            log.warning(
-                "%d rows are lost (%d in all): neither the disk nor the service took them",
-                self.ledger.num_rows - num_rows,
-                self.ledger.num_rows,
-            )
-        if self._on_disk and self.spool.num_pending:
-            self.say_what_is_left()
-        self.spool.close()
-        try:
-            if is_delivered and self._on_disk and not self._folder.bad_files():
-                with self._meta_lock:  # a file written meanwhile would keep the folder
-                    self._folder.remove()
-        except OSError as error:
-            log.warning("spool: not removed: %s", error)
-        self._folder.close()
+        with self._spool_lock:
+            self._is_closed = True
+            num_rows = self.ledger.num_rows
+            if self.spool.give_up_memory():
+                log.warning(
+                    "%d rows are lost (%d in all): neither the disk nor the service took them",
+                    self.ledger.num_rows - num_rows,
+                    self.ledger.num_rows,
+                )
+            if self._on_disk and self.spool.num_pending:
+                self.say_what_is_left()
+            self.spool.close()
+            try:
+                if is_delivered and self._on_disk and not self._folder.bad_files():
+                    with self._meta_lock:  # a file written meanwhile would keep the folder
+                        self._folder.remove()
+            except OSError as error:
+                log.warning("spool: not removed: %s", error)
+            self._folder.close()
 
     def _take_told(self, now: float) -> list[Event]:
         """Reports of losses and the sender's own events, each once."""

@@ -36,8 +36,8 @@ _PORTION_S: Final = 0.5
 """A backlog is sent in turns of this length, between which the queue is emptied."""
 
 _NOTE_S: Final = 2.0
-"""Longest wait of the training thread for the file that says how the attempt ended. It takes
-milliseconds on a disk that works."""
+"""Longest wait of the training thread for the files that say how the attempt ended and what it did
+last. It takes milliseconds on a disk that works."""
 
 
 class Sender:
@@ -83,20 +83,26 @@ class Sender:
         self._thread.join(timeout_s)
         if self._thread.is_alive():  # held by a service that does not answer, or by the disk
             self._recorder.say_what_is_left()
-            self._note_end(closing)
+            self._leave_to_sync(closing)
 
-    def _note_end(self, closing: AttemptClose) -> None:
-        """Write down how the attempt ended, in a thread that is left alone if the disk stands
-        still: the program that trains must end also then."""
+    def _leave_to_sync(self, closing: AttemptClose) -> None:
+        """Write down what the sender did not come to, in a thread that is left alone if the disk
+        stands still: the program that trains must end also then."""
         noting = threading.Thread(
-            target=self._recorder.note_end, args=(closing,), name="runwatch-end", daemon=True
+            target=self._note_rest, args=(closing,), name="runwatch-end", daemon=True
         )
         try:
             noting.start()
         except RuntimeError:  # the interpreter is shutting down, and starts no thread
-            self._recorder.note_end(closing)
+            self._note_rest(closing)
         else:
             noting.join(_NOTE_S)
+
+    def _note_rest(self, closing: AttemptClose) -> None:
+        """How the attempt ended, and the rows of the time in which the sender was held."""
+        self._recorder.note_end(closing)
+        self._recorder.open()
+        self._record(is_last=True)
 
     def _run(self) -> None:
         yield_to_training()

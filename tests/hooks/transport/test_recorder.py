@@ -1,14 +1,18 @@
 """Two threads at one spool: the sender, and the training thread that has waited long enough."""
 
+import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Final
 
+import pytest
 from tests.hooks.transport.factories import ATTEMPT, LAYOUT, RUN, row, settings
 from tests.waiting import LONGEST_S
 
+from runwatch.codec import split_frame
 from runwatch.messages import AttemptClose
 from runwatch_hooks.transport.former_lives import FormerLives
 from runwatch_hooks.transport.pace import Pace
@@ -85,3 +89,36 @@ def test_the_training_thread_does_not_wait_for_a_disk_that_stands_still(tmp_path
         done, _ = wait([closing], TIME_TO_CLOSE_S)
         folder.goes_on.set()
     assert done == {closing}
+
+
+@pytest.fixture
+def hasty_threads() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("hasty_threads")
+def test_frames_that_two_threads_make_at_once_have_numbers_of_their_own(tmp_path: Path) -> None:
+    queue, folder = RowQueue(2**24), SpoolFolder(tmp_path / "run" / "attempt")
+    meta = SpoolMeta(run=RUN, attempt=ATTEMPT, rank=0)
+    recorder = Recorder(settings(tmp_path), folder, meta, queue, ReceiptBox())
+    recorder.open()
+
+    def record(steps: range) -> None:
+        for step in steps:
+            queue.put(row(step))
+            recorder.record(now=0.0, max_frame_bytes=2**20)
+
+    with ThreadPoolExecutor(2) as threads:
+        for recording in [threads.submit(record, range(at, 400, 2)) for at in (0, 1)]:
+            recording.result()
+
+    sent: list[int] = []
+    while (head := recorder.head()) is not None:
+        header, _ = split_frame(head.payload)
+        sent += range(header.first_step, header.first_step + header.num_steps)
+        recorder.acknowledge(head)
+    recorder.close(is_delivered=True)
+    assert sorted(sent) == list(range(400))

@@ -28,6 +28,7 @@ from tests.hooks.transport.factories import (
 from tests.hooks.transport.stub_service import Fault, StubService
 from tests.waiting import LONGEST_S, until
 
+from runwatch.codec import split_frame
 from runwatch.commands import Command, CommandState, LowerLr, Receipt
 from runwatch.frames import Event
 from runwatch.nonfinite import ABSENT_32
@@ -35,6 +36,7 @@ from runwatch.vocabulary import CommandId, Phase
 from runwatch_hooks.transport import Transport
 from runwatch_hooks.transport.pace import Pace
 from runwatch_hooks.transport.priority import LOWEST_NICENESS
+from runwatch_hooks.transport.segments import Segments
 from runwatch_hooks.transport.spool_folder import SpoolFolder
 
 
@@ -541,6 +543,21 @@ def test_how_a_run_ended_is_written_down_even_if_the_service_hangs(tmp_path: Pat
 
     assert closing is not None
     assert closing.status == "stopped"
+
+
+def test_steps_that_end_while_the_service_hangs_are_in_the_spool(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        transport = started(tmp_path, url, read_timeout_s=LONGEST_S)
+        asking, _ = silent.accept()  # the sender waits for an answer from here on
+        with asking:
+            train(transport, 10)
+            transport.close("finished", timeout_s=0.1)
+            left = Segments(transport.spool_path, 0).head()
+
+    assert left is not None
+    header, _ = split_frame(left.payload)
+    assert (header.first_step, header.num_steps) == (0, 10)
 
 
 def test_a_configuration_of_any_kind_is_told_as_json_can(
