@@ -18,6 +18,20 @@ RUN: Final = RunOpen(run_id=RunId(ulid(1_700_000_000_000, b"0123456789")), name=
 ATTEMPT: Final = AttemptOpen(token=ulid(1_700_000_000_001, b"0123456789"), started_at=1.7e9)
 LAYOUT: Final = Layout((Layer("wte.weight"), Layer("head.weight")), ("grad_norm",))
 
+KILLED: Final = """
+import os, sys
+from pathlib import Path
+from tests.hooks.transport.factories import ATTEMPT, RUN, settings, train
+from tests.waiting import until
+from runwatch_hooks.transport import Transport
+transport = Transport(settings(Path(sys.argv[1])), RUN, ATTEMPT, rank=int(sys.argv[2]))
+train(transport, 50)
+transport.start()  # only now, so that all of them are in the first frame that is written
+until(lambda: any(path.stat().st_size for path in transport.spool_path.glob("*.seg")))
+os.kill(os.getpid(), 9)
+"""
+"""A trainer of 50 steps, as one rank of a spool's folder, that is killed once they lie there."""
+
 
 def row(step: int = 0, **changes: Any) -> Row:
     """A step with a loss and a layout's worth of stats."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.hooks.transport.factories import ATTEMPT, started, train
+from tests.hooks.transport.factories import ATTEMPT, KILLED, started, train
 from tests.hooks.transport.stub_service import Fault, StubService
 from tests.waiting import until
 
@@ -16,17 +16,6 @@ from runwatch_hooks.transport.spool_folder import SpoolFolder
 
 NEXT = msgspec.structs.replace(ATTEMPT, token=ulid(1_700_000_000_002, b"0123456789"))
 LATER = msgspec.structs.replace(ATTEMPT, token=ulid(1_700_000_000_003, b"0123456789"))
-
-KILLED = """
-import os, sys
-from pathlib import Path
-from tests.hooks.transport.factories import started, train
-from tests.waiting import until
-transport = started(Path(sys.argv[1]))
-train(transport, 50)
-until(lambda: any(path.stat().st_size for path in transport.spool_path.glob("*.seg")))
-os.kill(os.getpid(), 9)
-"""
 
 KILLED_AT_FIRST_FRAME = """
 import os, sys
@@ -64,8 +53,8 @@ def is_gone(spool: Path) -> bool:
 def test_what_a_killed_life_left_comes_in_beside_the_next_ones_steps(
     tmp_path: Path, service: StubService
 ) -> None:
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
-    assert killed.returncode == -9
+    killed = [sys.executable, "-c", KILLED, str(tmp_path), "0"]
+    assert subprocess.run(killed, check=False).returncode == -9
     (left,) = tmp_path.glob("*/*")
 
     transport = started(tmp_path, service.url, attempt=NEXT)
@@ -148,7 +137,7 @@ def test_a_life_that_ends_with_its_first_frame_has_left_all_that_the_frame_needs
 def test_what_another_rank_did_not_say_of_its_end_is_not_said_for_it(
     tmp_path: Path, service: StubService
 ) -> None:
-    killed = [sys.executable, "-c", KILLED.replace("[1])", "[1]), rank=1"), str(tmp_path)]
+    killed = [sys.executable, "-c", KILLED, str(tmp_path), "1"]
     assert subprocess.run(killed, check=False).returncode == -9
     (left,) = tmp_path.glob("*/*-1")
     transport = started(tmp_path, service.url, rank=1, attempt=NEXT)

@@ -7,13 +7,23 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.hooks.transport.factories import event, row, started, train
+from tests.hooks.transport.factories import (
+    ATTEMPT,
+    KILLED,
+    RUN,
+    event,
+    row,
+    settings,
+    started,
+    train,
+)
 from tests.hooks.transport.stub_service import TOKEN, Fault, StubService
 from tests.waiting import until
 
 from runwatch.commands import CommandState, Receipt
 from runwatch.vocabulary import CommandId, Phase
 from runwatch_hooks.sync import main
+from runwatch_hooks.transport import Transport
 from runwatch_hooks.transport.spool_folder import SpoolFolder
 
 
@@ -25,13 +35,14 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def spooled(spool_dir: Path, num_steps: int = 30) -> Path:
     """The spool of a run that found no service, in frames of ten steps."""
-    transport = started(spool_dir, spool_bytes=2**16)
+    transport = Transport(settings(spool_dir, spool_bytes=2**16), RUN, ATTEMPT, rank=0)
     for first_step in range(0, num_steps, 10):
         train(transport, 10, first_step)
         transport.put_event(event(first_step))
         transport.put_row(row(first_step + 9, layout=None, stats=None, metrics={"val_loss": 1.0}))
     transport.set_progress(num_steps - 1, Phase.TRAIN, 1.0)
     transport.put_receipt(Receipt(CommandId("c"), 1, 0, CommandState.APPLIED, step=9))
+    transport.start()  # only now: a sender that is at work makes frames of what has come so far
     transport.close("finished")
     return transport.spool_path
 
@@ -108,19 +119,9 @@ def test_a_sync_that_was_broken_off_goes_on_where_it_was(
 def test_a_trainer_that_was_killed_leaves_a_spool_that_comes_in(
     tmp_path: Path, service: StubService
 ) -> None:
-    program = (
-        "import os, sys, time\n"
-        "from pathlib import Path\n"
-        "from tests.hooks.transport.factories import started, train\n"
-        "transport = started(Path(sys.argv[1]))\n"
-        "train(transport, 50)\n"
-        "while not any(p.stat().st_size for p in transport.spool_path.glob('*.seg')):\n"
-        "    time.sleep(0.01)\n"
-        "os.kill(os.getpid(), 9)\n"
-    )
-    killed = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
+    killed = [sys.executable, "-c", KILLED, str(tmp_path), "0"]
+    assert subprocess.run(killed, check=False).returncode == -9
 
-    assert killed.returncode == -9
     assert sync(tmp_path, service) == 0
     assert service.steps == list(range(50))
     assert [end.status for end in service.closings] == ["failed"]
