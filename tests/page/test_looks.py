@@ -131,6 +131,7 @@ def test_the_age_of_the_last_step_is_as_wide_as_what_stood_in_its_place(
     age = visitor.page.locator(place)
     expect(age).to_be_attached()
     visitor.page.wait_for_function(_HAS_STYLES)  # a commit does not wait for them
+    visitor.page.evaluate(_HIDES_DATES)
     before, _ = size_of(visitor.page, place)
 
     line.mend("**/time.js*")
@@ -142,6 +143,9 @@ def test_the_age_of_the_last_step_is_as_wide_as_what_stood_in_its_place(
 
 _HAS_STYLES: Final = """() =>
   [...document.querySelectorAll("link[rel=stylesheet]")].every((one) => one.sheet)"""
+
+_HIDES_DATES: Final = "() => document.getAnimations().forEach((one) => one.cancel())"
+"""For a date that no script has replaced is shown itself after five seconds, which may be over."""
 
 
 def test_every_control_of_a_run_is_reached_by_the_tab_key_and_shows_it(
