@@ -100,9 +100,12 @@ class Sender:
 
     def _note_rest(self, closing: AttemptClose) -> None:
         """How the attempt ended, and the rows of the time in which the sender was held."""
-        self._recorder.note_end(closing)
-        self._recorder.open()
-        self._record(is_last=True)
+        try:
+            self._recorder.note_end(closing)
+            self._recorder.open()
+            self._record(is_last=True)
+        except Exception:  # at the interpreter's end it is the training thread that runs this
+            log.exception("what was left could not be written down")
 
     def _run(self) -> None:
         yield_to_training()
@@ -137,7 +140,8 @@ class Sender:
         self._former.start()
 
     def _record(self, *, is_last: bool = False) -> None:
-        limit = MAX_FRAME_BYTES if self._link is None else self._link.max_frame_bytes
+        link = self._link  # read once: another thread may drop it
+        limit = MAX_FRAME_BYTES if link is None else link.max_frame_bytes
         self._recorder.record(now=time.time(), max_frame_bytes=limit, is_last=is_last)
 
     def _talk(self, link: Link, until: float) -> bool:
