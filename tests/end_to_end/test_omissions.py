@@ -3,16 +3,23 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.end_to_end.real_service import RealService
-from tests.end_to_end.trainer import watched_by
+from tests.end_to_end.real_service import NOBODY_IS_MISSED, RealService
+from tests.end_to_end.trainer import bring_in, watched_by
 
 pytestmark = pytest.mark.heavy
 
 _PROGRAM: Final = Path(__file__).with_name("omitting_program.py")
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[RealService]:
+    with RealService(tmp_path / "service", environment=NOBODY_IS_MISSED) as running:
+        yield running
 
 
 @pytest.mark.parametrize(
@@ -30,7 +37,6 @@ _PROGRAM: Final = Path(__file__).with_name("omitting_program.py")
 def test_what_is_left_out_is_told_and_the_sound_twin_is_silent(
     kind: str, rule: str, service: RealService, tmp_path: Path
 ) -> None:
-    service.start()
     alerts = {
         state: _alerts_of(kind, state, number, service, tmp_path)
         for number, state in enumerate(("faulty", "sound"), start=1)
@@ -42,14 +48,17 @@ def test_what_is_left_out_is_told_and_the_sound_twin_is_silent(
 
 def _alerts_of(kind: str, state: str, number: int, service: RealService, folder: Path) -> list[str]:
     """The rules of a training's warnings and pages."""
-    environment = watched_by(service, number=number)
+    spool = folder / f"spool-{number}"
+    watched = watched_by(service, number=number)
+    environment = {**os.environ, "RUNWATCH_SPOOL": str(spool), **watched}
     trained = subprocess.run(
         [sys.executable, str(_PROGRAM), kind, state],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        env={**os.environ, "RUNWATCH_SPOOL": str(folder / f"spool-{number}"), **environment},
+        env=environment,
         check=False,
     )
     assert trained.returncode == 0, trained.stderr.decode()
-    found = service.judged_alerts(environment["RUNWATCH_RUN_ID"])
+    bring_in(spool, environment)  # what did not arrive in the ten seconds that a run's end waits
+    found = service.judged_alerts(watched["RUNWATCH_RUN_ID"])
     return [alert["rule"] for alert in found if alert["severity"] != "info"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 from tests.end_to_end.real_service import RealService
+from tests.end_to_end.trainer import bring_in
 from tests.page.conftest import OpenWindow
 from tests.page.visitor import PHONE, Visitor
 from tests.waiting import until
@@ -64,13 +65,14 @@ def test_the_lines_to_paste_make_a_first_run(
     page.get_by_role("button", name="Create a key").click()
     expect(page.locator("#token")).to_have_text(re.compile("runwatch_[a-z2-7]{8}_"))
     pasted = [line.split(None, 1) for line in page.locator("#environment").inner_text().split("\n")]
-    environment = dict(words[1].split("=", 1) for words in pasted if words[0] == "export")
+    exported = dict(words[1].split("=", 1) for words in pasted if words[0] == "export")
+    environment = os.environ | exported
     script = tmp_path / "train.py"
     script.write_text(MODEL + page.locator("#in-the-script").inner_text())
 
-    subprocess.run(
-        [sys.executable, str(script)], env=os.environ | environment, cwd=tmp_path, check=True
-    )
+    subprocess.run([sys.executable, str(script)], env=environment, cwd=tmp_path, check=True)
+    # What did not arrive in the ten seconds that a run's end waits.
+    bring_in(tmp_path / "runwatch-spool", environment)
 
     page.goto("/")
     row = page.get_by_role("row", name="my-first-run")
