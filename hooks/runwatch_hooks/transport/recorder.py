@@ -29,9 +29,9 @@ log = OwnLog(__name__)
 class Recorder:
     """Writes one rank's spool. If the disk fails, frames stay in memory.
 
-    Used by the sender's thread. Only `open`, `record` and `note_end`, which may wait for the disk,
-    and `say_what_is_left`, which does not, are called by others: once the training thread waits for
-    the sender no longer.
+    Used by the sender's thread. `record` is also called by its stand-in, while it waits for a
+    service, and by the training thread, once that waits for the sender no longer; so are `open` and
+    `note_end`, which may wait for the disk as well, and `say_what_is_left`, which does not.
     """
 
     def __init__(
@@ -53,8 +53,7 @@ class Recorder:
         self._queue = queue
         self._receipts = receipts
         self._written_receipts = receipts.version
-        # Two threads may record: the sender, and the one that waits for it no longer. Taken before
-        # the lock above, never while that one is held.
+        # Several threads may record. Taken before the lock above, never while that one is held.
         self._spool_lock = threading.Lock()
         self._segment = 0
         self._num_damaged_bytes = 0
@@ -155,7 +154,7 @@ class Recorder:
         """Report what is not watched from this record on, in the next frame."""
         for notice in notices:
             step = split_frame(record.payload)[0].first_step
-            self._notes.append(Event(step, "unwatched", time.time(), {"what": notice}))
+            self._note(Event(step, "unwatched", time.time(), {"what": notice}))
 
     def tell_clock(self, ahead_s: float, step: int) -> None:
         """Report, and log as a warning, that this machine's clock differs from the service's."""
@@ -166,7 +165,7 @@ class Recorder:
             abs(ahead_s),
             way,
         )
-        self._notes.append(Event(step, "clock", time.time(), {"ahead_s": round(ahead_s, 1)}))
+        self._note(Event(step, "clock", time.time(), {"ahead_s": round(ahead_s, 1)}))
 
     def write_splits(self, splits: Splits) -> None:
         try:
@@ -213,6 +212,10 @@ class Recorder:
             except OSError as error:
                 log.warning("spool: not removed: %s", error)
             self._folder.close()
+
+    def _note(self, event: Event) -> None:
+        with self._spool_lock:
+            self._notes.append(event)
 
     def _take_told(self, now: float) -> list[Event]:
         """Reports of losses and the sender's own events, each once."""

@@ -23,6 +23,7 @@ from runwatch_hooks.transport.pace import Pace
 from runwatch_hooks.transport.priority import yield_to_training
 from runwatch_hooks.transport.recorder import Recorder
 from runwatch_hooks.transport.stall_watch import StallWatch
+from runwatch_hooks.transport.stand_in import StandIn
 from runwatch_hooks.transport.wakeup import Wakeup
 
 log = OwnLog(__name__)
@@ -41,8 +42,8 @@ last. It takes milliseconds on a disk that works."""
 
 
 class Sender:
-    """Runs until it is closed, whatever fails. All work on disk and network happens in its thread,
-    or in one that `close` starts because that one is held."""
+    """Runs until it is closed, whatever fails. All work on disk and network happens in its thread;
+    while that one is held by a service that does not answer, in those that record in its place."""
 
     def __init__(
         self,
@@ -70,6 +71,7 @@ class Sender:
         self._warn_at = 0.0
         self._closing: AttemptClose | None = None
         self._close_by = 0.0
+        self._stand_in = StandIn(self._record)
         self._thread = threading.Thread(target=self._run, name="runwatch-sender", daemon=True)
 
     def start(self) -> None:
@@ -109,6 +111,8 @@ class Sender:
 
     def _run(self) -> None:
         yield_to_training()
+        if self._link is not None:
+            self._stand_in.start()
         while self._closing is None:
             try:
                 self._turn()
@@ -121,6 +125,7 @@ class Sender:
             self._finish(self._closing)
         except Exception:  # a traceback of the thread must not follow the trainer's last lines
             log.exception("the sender failed while closing")
+        self._stand_in.stop()
         if self._client is not None:
             self._client.close()
 
@@ -147,7 +152,8 @@ class Sender:
     def _talk(self, link: Link, until: float) -> bool:
         """Talk to the service until `until`; returns whether every request succeeded."""
         try:
-            link.talk(until)
+            with self._stand_in.asking():
+                link.talk(until)
         except StaleAttemptError as error:
             self._fall_silent(error)
         except ForbiddenError as error:

@@ -444,7 +444,7 @@ def test_spool_files_are_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="niceness of a thread: Linux")
-def test_both_threads_yield_to_training(tmp_path: Path, service: StubService) -> None:
+def test_all_threads_yield_to_training(tmp_path: Path, service: StubService) -> None:
     others = set(threading.enumerate())
     mine = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
     transport = started(tmp_path, service.url)
@@ -456,7 +456,8 @@ def test_both_threads_yield_to_training(tmp_path: Path, service: StubService) ->
             if thread.name.startswith("runwatch-")
         }
 
-    until(lambda: ours() == {"runwatch-sender": LOWEST_NICENESS, "runwatch-inbox": LOWEST_NICENESS})
+    names = ("runwatch-sender", "runwatch-stand-in", "runwatch-inbox")
+    until(lambda: ours() == dict.fromkeys(names, LOWEST_NICENESS))
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == mine
     transport.close("finished")
 
@@ -558,6 +559,22 @@ def test_steps_that_end_while_the_service_hangs_are_in_the_spool(tmp_path: Path)
     assert left is not None
     header, _ = split_frame(left.payload)
     assert (header.first_step, header.num_steps) == (0, 10)
+
+
+def test_steps_are_in_the_spool_while_the_service_hangs(tmp_path: Path) -> None:
+    """From there the next attempt sends them, if the program is killed meanwhile."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        transport = started(tmp_path, url, read_timeout_s=LONGEST_S)
+        asking, _ = silent.accept()
+        with asking:
+            train(transport, 10)
+            until(lambda: Segments(transport.spool_path, 0).head() is not None)
+            kept = Segments(transport.spool_path, 0).head()
+            transport.close("finished", timeout_s=0.1)
+
+    assert kept is not None
+    assert split_frame(kept.payload)[0].first_step == 0
 
 
 def test_a_configuration_of_any_kind_is_told_as_json_can(
