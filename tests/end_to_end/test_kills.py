@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.end_to_end.real_service import RealService
 from tests.end_to_end.trainer import Trainer, watched_by
+from tests.waiting import until
 
 pytestmark = pytest.mark.heavy
 
@@ -47,7 +48,9 @@ def alerts(service: RealService, environment: dict[str, str]) -> list[dict[str, 
         *("rule", "severity", "labels", "state", "segment", "onset_step", "firing_step"),
         *("resolved_step", "first_layer", "worst_layer", "layers", "summary"),
     )
-    found = service.judged_alerts(environment["RUNWATCH_RUN_ID"])
+    run_id = environment["RUNWATCH_RUN_ID"]
+    until(lambda: is_over(service.judged_alerts(run_id)))  # a run's end takes seconds to end them
+    found = service.judged_alerts(run_id)
     return sorted(
         (
             {fact: alert[fact] for fact in facts}
@@ -56,3 +59,7 @@ def alerts(service: RealService, environment: dict[str, str]) -> list[dict[str, 
         ),
         key=lambda alert: (alert["onset_step"], alert["rule"]),
     )
+
+
+def is_over(found: list[Any]) -> bool:
+    return all(alert["state"] in ("inactive", "resolved") for alert in found)
