@@ -1,4 +1,5 @@
 import gc
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -38,3 +39,12 @@ def alone() -> None:
     watch = watched(model, torch.optim.SGD(model.parameters()), line=RecordingLine())
     watch.step(1.0)
     watch.finish()
+
+
+@pytest.fixture
+def hasty_threads() -> Iterator[None]:
+    """Threads take turns after each microsecond, and meet in the middle of what they do."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)

@@ -1,9 +1,7 @@
 """`watch.log` where the training thread is in the middle of a step's row."""
 
 import signal
-import sys
 import threading
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -13,14 +11,6 @@ from torch import nn
 
 STEPS = 400
 ALARM_AFTER_S = 1e-4
-
-
-@pytest.fixture
-def hasty_threads() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 @pytest.mark.usefixtures("hasty_threads")

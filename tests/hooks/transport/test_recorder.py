@@ -1,9 +1,7 @@
 """Two threads at one spool: the sender, and the training thread that has waited long enough."""
 
-import sys
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Final
@@ -89,14 +87,6 @@ def test_the_training_thread_does_not_wait_for_a_disk_that_stands_still(tmp_path
         done, _ = wait([closing], TIME_TO_CLOSE_S)
         folder.goes_on.set()
     assert done == {closing}
-
-
-@pytest.fixture
-def hasty_threads() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 @pytest.mark.usefixtures("hasty_threads")
