@@ -82,7 +82,7 @@ def open_run(
             url=environment.url, token=environment.token, spool_dir=environment.spool_dir
         ),
         opened,
-        _attempt(next_step, kinds),
+        _attempt(next_step, kinds, environment.job),
         0,
     )
     transport.start()
@@ -97,7 +97,7 @@ def _new_ulid() -> str:
     return ulid(int(time.time() * 1000), os.urandom(10))
 
 
-def _attempt(next_step: int, allow: tuple[str, ...]) -> AttemptOpen:
+def _attempt(next_step: int, allow: tuple[str, ...], job: str | None) -> AttemptOpen:
     now = time.time()
     return AttemptOpen(
         token=ulid(int(now * 1000), os.urandom(10)),
@@ -105,5 +105,5 @@ def _attempt(next_step: int, allow: tuple[str, ...]) -> AttemptOpen:
         resume_step=next_step,
         world_size=1,
         allow=allow,
-        host=describe_machine(),
+        host=describe_machine(job),
     )

@@ -2,11 +2,15 @@
 
 import pytest
 
-from runwatch.ulids import following, is_ulid, ulid
+from runwatch.ulids import following, is_ulid, time_of, ulid
 
 
 def test_the_published_example_of_a_time() -> None:
     assert ulid(1469918176385, bytes(10)).startswith("01ARYZ6S41")
+
+
+def test_when_one_was_made_is_read_from_it() -> None:
+    assert time_of(ulid(1469918176385, bytes(10))) == 1469918176.385
 
 
 def test_later_sorts_after_earlier() -> None:

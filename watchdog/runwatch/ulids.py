@@ -19,6 +19,14 @@ def is_ulid(text: str) -> bool:
     return len(text) == LENGTH and text[0] <= "7" and all(letter in _ALPHABET for letter in text)
 
 
+def time_of(text: str) -> float:
+    """When a ULID was made, in Unix seconds."""
+    number = 0
+    for letter in text[:10]:
+        number = number << 5 | _ALPHABET.index(letter)
+    return number / 1000
+
+
 def following(text: str) -> str:
     """The next ULID in order after one."""
     kept = text.rstrip(_ALPHABET[-1])

@@ -274,7 +274,7 @@ def _channel_opener(
             resume_step=first_step,
             world_size=team.world.world_size,
             allow=tuple(allow),
-            host=_host(),
+            host=_host(environment.job),
         )
         transport = Transport(settings, run, attempt, team.world.rank, is_evaluating)
         transport.start()
@@ -289,9 +289,9 @@ def _new_ulid() -> str:
     return ulid(int(time.time() * 1000), os.urandom(10))
 
 
-def _host() -> dict[str, Scalar]:
+def _host(job: str | None) -> dict[str, Scalar]:
     return {
-        **describe_machine(),
+        **describe_machine(job),
         "torch": str(torch.__version__),
         "num_gpus": torch.cuda.device_count(),
     }

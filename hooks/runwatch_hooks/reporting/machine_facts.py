@@ -10,14 +10,16 @@ from contextlib import suppress
 from runwatch.frames import Event, Scalar
 
 
-def describe_machine() -> dict[str, Scalar]:
-    """Host name, process id, Python version and user name. A user without an entry in the password
-    database, as in a container, is left out."""
+def describe_machine(job: str | None = None) -> dict[str, Scalar]:
+    """Host name, process id, Python version and user name, and the job if there is one. A user
+    without an entry in the password database, as in a container, is left out."""
     facts: dict[str, Scalar] = {
         "hostname": socket.gethostname(),
         "pid": os.getpid(),
         "python": platform.python_version(),
     }
+    if job is not None:
+        facts["job"] = job
     with suppress(KeyError, OSError, ImportError):  # no entry in the password database, or none
         facts["user"] = getpass.getuser()
     return facts

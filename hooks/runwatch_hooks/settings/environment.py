@@ -40,6 +40,9 @@ class Environment:
     run_id: str | None = None
     """RUNWATCH_RUN_ID: the ULID of a run to continue, for a restarted job. In a program that
     watches several runs, it applies to the first."""
+    job: str | None = None
+    """RUNWATCH_RUN_ID as well: all runs of a program report it, so that `runwatch run` finds those
+    that have ids of their own."""
     project: str = DEFAULT_PROJECT
     """RUNWATCH_PROJECT: the project that the run belongs to; API keys can be limited to one."""
     group: str = ""
@@ -89,6 +92,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         token=trimmed(variables.get("RUNWATCH_TOKEN")) or None,
         spool_dir=Path(variables.get("RUNWATCH_SPOOL") or DEFAULT_SPOOL_DIR),
         run_id=variables.get("RUNWATCH_RUN_ID") or None,
+        job=variables.get("RUNWATCH_RUN_ID") or None,
         project=variables.get("RUNWATCH_PROJECT") or DEFAULT_PROJECT,
         group=variables.get("RUNWATCH_GROUP", ""),
         rank=_count(variables, "RANK", default=0),

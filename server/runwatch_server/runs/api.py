@@ -26,7 +26,7 @@ from runwatch_server.runs.queries import Attempt, Run
 from runwatch_server.services import CurrentServices
 from runwatch_server.web.bodies import documented, json_body, json_response
 from runwatch_server.web.pagination import part_of
-from runwatch_server.web.parameters import AttemptInPath, NextToken
+from runwatch_server.web.parameters import AttemptInPath, JobId, NextToken
 
 router: Final = APIRouter(prefix="/api/v1/runs", tags=["runs"])
 
@@ -102,16 +102,19 @@ async def list_runs(
     project: str | None = None,
     group: str | None = None,
     state: RunState | None = None,
+    job: JobId = None,
     next_token: NextToken = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    """Runs, newest first; `name`, `project` and `group` select those that are called exactly so."""
+    """Runs, newest first; `name`, `project` and `group` select those that are called exactly so,
+    and `job` those that were started with it as their RUNWATCH_RUN_ID, whatever ids they have."""
     found = await services.runs.list_runs(
         principal,
         name=name,
         project=project,
         group=group,
         state=state,
+        job=job,
         before=next_token,
         limit=limit + 1,
     )

@@ -9,8 +9,12 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.frames import Scalar
+from runwatch.ulids import time_of
 from runwatch.vocabulary import PolicyMode, RunId, RunState
 from runwatch_server.runs.tables import attempts, runs
+
+_CLOCKS_APART_S: Final = 86400.0
+"""How far the clock of the machine that started a job may be ahead of ours."""
 
 IS_GOING_ON: Final = runs.c.state.in_([state.value for state in RunState if not state.is_ended])
 """Whether a run has not ended."""
@@ -119,10 +123,11 @@ async def list_runs(
     project: str | None = None,
     group: str | None = None,
     state: RunState | None = None,
+    job: str | None = None,
     before: str | None = None,
     limit: int = 100,
 ) -> list[Run]:
-    """Newest first; `before` is the id of the last run already seen."""
+    """Newest first; `before` is the id of the last run already seen. `job` is a ULID."""
     query = sa.select(runs).order_by(runs.c.id.desc()).limit(limit)
     if name is not None:
         query = query.where(runs.c.name == name)
@@ -132,9 +137,19 @@ async def list_runs(
         query = query.where(runs.c.run_group == group)
     if state is not None:
         query = query.where(runs.c.state == state)
+    if job is not None:
+        query = query.where(sa.or_(runs.c.id == job, runs.c.id.in_(_reporting(job))))
     if before is not None:
         query = query.where(runs.c.id < before)
     return [_run(row) for row in await connection.execute(query)]
+
+
+def _reporting(job: str) -> sa.Select[tuple[str]]:
+    """The runs with attempts that report this job among their facts. The id of a job says when it
+    began, so that older attempts need not be searched."""
+    began_at = time_of(job) - _CLOCKS_APART_S
+    is_of_job = attempts.c.host.contains(f'"job":"{job}"')
+    return sa.select(attempts.c.run_id).where(attempts.c.opened_at >= began_at, is_of_job)
 
 
 async def list_open_runs(connection: AsyncConnection) -> list[OpenRun]:

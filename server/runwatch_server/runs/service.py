@@ -125,6 +125,7 @@ class Runs:
         project: str | None,
         group: str | None = None,
         state: RunState | None,
+        job: str | None = None,
         before: str | None,
         limit: int,
     ) -> list[Run]:
@@ -138,6 +139,7 @@ class Runs:
                 project=principal.project if project is None else project,
                 group=group,
                 state=state,
+                job=job,
                 before=before,
                 limit=limit,
             )

@@ -20,14 +20,16 @@ from runwatch.frames import MAX_ATTEMPT
 from runwatch_server.errors import UnprocessableError
 from runwatch_server.web.zero_bytes import check_texts
 
-_ULID: Final = "^[0-7][0-9A-HJKMNP-TV-Z]{25}$"
+ULID: Final = "^[0-7][0-9A-HJKMNP-TV-Z]{25}$"
 
 _PROBED: Final = frozenset(("/healthz", "/readyz", "/metrics"))
 """Asked by programs that supervise a process or scrape it. They may add what they like to an
 address, such as a number that keeps a cache away, and would take a refusal for a failure."""
 
-NextToken = Annotated[str | None, Query(pattern=_ULID)]
+NextToken = Annotated[str | None, Query(pattern=ULID)]
 """Where a list continues. Any other text would give the first page again and again."""
+
+JobId = Annotated[str | None, Query(pattern=ULID)]
 
 NextNumber = Annotated[int | None, Query(ge=0, lt=2**63, alias="next_token")]
 """Where a list of numbered items continues."""

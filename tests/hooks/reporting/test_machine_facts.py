@@ -16,6 +16,11 @@ def test_a_trainer_says_where_it_runs_and_as_whom() -> None:
     assert facts["user"] == getpass.getuser()
 
 
+def test_a_trainer_says_which_job_has_started_it() -> None:
+    assert describe_machine("01ARYZ6S41")["job"] == "01ARYZ6S41"
+    assert "job" not in describe_machine()
+
+
 def test_a_rank_tells_its_host_before_the_step_that_it_trains_first() -> None:
     event = host_event(500)
 

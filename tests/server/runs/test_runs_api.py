@@ -68,6 +68,24 @@ async def test_runs_are_found_by_their_exact_name(api: Api) -> None:
     assert none["runs"] == []
 
 
+async def test_the_runs_of_a_job_are_found_whatever_ids_they_have(api: Api) -> None:
+    job, other = new_id(), new_id()
+    await api.json("POST", "/runs", json={"run_id": job, "name": "its first"})
+    await api.new_attempt(RunId(job), host={"hostname": "a", "job": job})
+    of_own_id = await api.new_run(host={"job": job, "pid": 7})
+    await api.new_run(host={"job": other})
+    foreign = await api.new_run(project="theirs", host={"job": job})
+    reader = await api.new_key("read", project="default")
+
+    found = await api.json("GET", "/runs", params={"job": job})
+    ours = await api.json("GET", "/runs", params={"job": job}, key=reader)
+    refused = await api.call("GET", "/runs", params={"job": "%"})
+
+    assert {run["id"] for run in found["runs"]} == {job, of_own_id, foreign}
+    assert {run["id"] for run in ours["runs"]} == {job, of_own_id}
+    assert refused.status_code == 422
+
+
 async def test_an_empty_project_is_no_run_s(api: Api) -> None:
     await api.new_run(project="ours")
 
