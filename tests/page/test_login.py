@@ -22,8 +22,24 @@ def test_a_stranger_is_led_to_the_login_and_back(window: OpenWindow, service: Re
     visitor.shoot("runbook")
 
 
-def test_the_printed_address_fills_the_key_in(window: OpenWindow, service: RealService) -> None:
-    page = window(key="").open(f"/login#key={service.admin_key}")
+def test_the_printed_address_logs_in_and_leads_on(window: OpenWindow, service: RealService) -> None:
+    visitor = window(key="")
+    asked: list[str] = []
+    visitor.page.on("request", lambda request: asked.append(request.url))
+    page = visitor.open(f"/login?next=/runbooks%3Fa%3Db#key={service.admin_key}")
+
+    expect(page).to_have_url(f"{service.url}/runbooks?a=b")
+    assert not [url for url in asked if service.admin_key in url.partition("#")[0]]
+
+
+def test_the_same_address_on_another_site_only_fills_the_key_in(
+    window: OpenWindow, service: RealService
+) -> None:
+    page = window(key="").page
+    link = f"{service.url}/login#key={service.admin_key}"
+    page.set_content(f'<a href="{link}">look here</a>')
+
+    page.get_by_role("link").click()
 
     expect(page.get_by_label("API key")).to_have_value(service.admin_key)
     expect(page).to_have_url(f"{service.url}/login")

@@ -25,7 +25,7 @@ router: Final = APIRouter(include_in_schema=False)
 async def show_login(
     request: Request, next_path: Annotated[str, Query(alias="next")] = "/"
 ) -> Response:
-    return render(request, "login.html", next_path=_own_path(next_path), fault="")
+    return _show_form(request, next_path, logs_in=_was_opened_by_hand(request))
 
 
 @router.post("/login", dependencies=[public()])
@@ -38,9 +38,7 @@ async def log_in(request: Request, services: CurrentServices) -> Response:
         principal = await services.keys.authenticate(form.get("key", "").strip())
         principal.check_scope(KeyScope.READ)
     except (UnauthenticatedError, ForbiddenError) as error:
-        return render(
-            request, "login.html", status=error.status, next_path=next_path, fault=error.detail
-        )
+        return _show_form(request, next_path, status=error.status, fault=error.detail)
     secret = await services.sessions.open(principal)
     response = RedirectResponse(next_path, 303)
     set_session(request, response, services.settings, secret)
@@ -56,6 +54,25 @@ async def log_out(request: Request, services: CurrentServices) -> Response:
     response = RedirectResponse("/login", 303)
     unset_session(request, response, services.settings)
     return response
+
+
+def _show_form(
+    request: Request,
+    next_path: str,
+    *,
+    status: int = 200,
+    fault: str = "",
+    logs_in: bool = False,
+) -> Response:
+    """`logs_in`: a key in the address is used at once."""
+    shown = {"next_path": _own_path(next_path), "fault": fault, "logs_in": logs_in}
+    return render(request, "login.html", status=status, **shown)
+
+
+def _was_opened_by_hand(request: Request) -> bool:
+    """Whether the address was clicked in a terminal, typed or kept, and is no link on a page: that
+    could log its reader in with a key of somebody else's, so a person has to agree to it."""
+    return request.headers.get("Sec-Fetch-Site") == "none"
 
 
 def _own_path(path: str) -> str:

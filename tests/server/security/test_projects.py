@@ -158,6 +158,7 @@ TABLE: Final[dict[str, Case]] = {
     "POST /api/v1/receivers/{name}/test": refused({}),
     "POST /api/v1/demo-run": refused({}),
     "GET /welcome": SHARED,
+    "GET /jobs/{job}": SHARED,
     "GET /settings": LISTED,
     "GET /settings/audit": LISTED,
     "GET /settings/due": LISTED,
