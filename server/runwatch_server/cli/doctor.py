@@ -13,7 +13,7 @@ from runwatch.findings import Finding, Verdict, is_all_right
 from runwatch_server.cli.client import DEFAULT_URL, Token, Url
 from runwatch_server.cli.output import AsJson, OurConsole, print_facts
 from runwatch_server.cli.service_checks import check_service
-from runwatch_server.cli.setting_checks import check_extras, check_settings
+from runwatch_server.cli.setting_checks import check_extras, check_settings, check_sqlite
 
 _STYLES: Final = {Verdict.GOOD: "green", Verdict.NOTE: "yellow", Verdict.WRONG: "bold red"}
 _PARTS: Final = ("installed", "environment", "spool", "service", "model")
@@ -41,6 +41,7 @@ def doctor(
     findings = [
         *_trainer_side(model),
         *check_extras(),
+        check_sqlite(),
         *check_settings(),
         *check_service(url, token),
     ]

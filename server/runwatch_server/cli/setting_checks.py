@@ -3,6 +3,7 @@
 import difflib
 import importlib.util
 import os
+import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from importlib import metadata
@@ -10,6 +11,7 @@ from typing import Final
 
 from runwatch.extras import pip_install
 from runwatch.findings import Finding, Verdict
+from runwatch_server.db.sqlite import SAFE_SQLITE
 from runwatch_server.errors import SettingsError
 from runwatch_server.settings import Settings
 
@@ -47,6 +49,21 @@ def check_extras() -> Iterator[Finding]:
         else:
             found = f"{metadata.version(module)}, for {what_for}"
             yield Finding("installed", module, Verdict.GOOD, found)
+
+
+def check_sqlite(version: tuple[int, int, int] = sqlite3.sqlite_version_info) -> Finding:
+    """The SQLite that Python is linked with."""
+    found = ".".join(map(str, version))
+    if version >= SAFE_SQLITE:
+        return Finding("installed", "SQLite", Verdict.GOOD, found)
+    safe = ".".join(map(str, SAFE_SQLITE))
+    return Finding(
+        "installed",
+        "SQLite",
+        Verdict.NOTE,
+        f"{found} can damage its WAL when another process writes at a checkpoint",
+        f"let nothing but the service write to runwatch.db, or use SQLite {safe} or newer",
+    )
 
 
 def check_settings(variables: Mapping[str, str] = os.environ) -> Iterator[Finding]:

@@ -7,7 +7,6 @@ It uses WAL and `synchronous=FULL`, and checkpoints the WAL only on the writing 
 
 import asyncio
 import errno
-import logging
 import os
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
@@ -32,8 +31,6 @@ from runwatch_server.errors import (
     OverloadedError,
     UnprocessableError,
 )
-
-log = logging.getLogger(__name__)
 
 DATABASE_FILE: Final = "runwatch.db"
 SAFE_SQLITE: Final = (3, 51, 3)
@@ -75,13 +72,6 @@ class SqliteStore:
 
     async def open(self) -> None:
         self._lock.acquire()
-        if sqlite3.sqlite_version_info < SAFE_SQLITE:
-            log.warning(
-                "SQLite %s can damage its WAL when another process writes at a checkpoint; nothing "
-                "but this service may write to %s, or use 3.51.3 or newer",
-                sqlite3.sqlite_version,
-                self._path,
-            )
 
     async def close(self) -> None:
         if self._writing is not None:

@@ -80,6 +80,7 @@ def test_the_printed_key_opens_the_printed_address_and_is_said_once(
 ) -> None:
     first = serve(*options)
     key = first.find(r"RUNWATCH_TOKEN=(\S+)")
+    assert "WARNING" not in first.said  # nothing is wrong, so nothing is to be read first
     http = urllib3.PoolManager(retries=False)
     headers = {"Authorization": f"Bearer {key}"}
 

@@ -1,11 +1,19 @@
 """What `runwatch doctor` says of the environment."""
 
 from runwatch.findings import Verdict
-from runwatch_server.cli.setting_checks import check_settings
+from runwatch_server.cli.setting_checks import check_settings, check_sqlite
 
 
 def told(**variables: str) -> list[tuple[str, Verdict, str]]:
     return [(one.name, one.verdict, one.advice) for one in check_settings(variables)]
+
+
+def test_an_sqlite_that_can_damage_its_wal_is_noted_here_and_nowhere_else() -> None:
+    old, safe = check_sqlite((3, 40, 1)), check_sqlite((3, 51, 3))
+
+    assert (old.verdict, safe.verdict) == (Verdict.NOTE, Verdict.GOOD)
+    assert old.found == "3.40.1 can damage its WAL when another process writes at a checkpoint"
+    assert "SQLite 3.51.3 or newer" in old.advice
 
 
 def test_a_clean_environment_is_good() -> None:
