@@ -30,6 +30,11 @@ def _commands() -> list[LazyCommand]:
             context_settings=_UP_TO_THE_COMMAND,
         ),
         LazyCommand(
+            "open",
+            f"{_HERE}.open_record:open_record",
+            "Show the runs of a data folder in a browser, until Ctrl-C.",
+        ),
+        LazyCommand(
             "doctor",
             f"{_HERE}.doctor:doctor",
             "Find what is missing or misconfigured, on this machine and at the service.",

@@ -1,11 +1,13 @@
 """Runs a job as a child process: passes signals on, and returns its exit code."""
 
+import itertools
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
@@ -14,6 +16,13 @@ NOT_FOUND: Final = 127
 """Exit codes, as shells use them."""
 _FORWARDED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK_EVERY_S: Final = 0.05
+
+
+def title_of(command: Sequence[str]) -> str:
+    """What people call a job: its script or its module, else its program."""
+    scripts = (word for word in command if word.endswith(".py"))
+    modules = (word for flag, word in itertools.pairwise(command) if flag == "-m")
+    return Path(next(scripts, None) or next(modules, None) or command[0]).name
 
 
 def run_job(command: Sequence[str], variables: Mapping[str, str]) -> int:
@@ -54,6 +63,15 @@ def _signals_collected(got: list[int]) -> Generator[None]:
     finally:
         for number in noted:
             signal.signal(number, before[number])
+
+
+def is_at_terminal() -> bool:
+    """Whether somebody reads what we print and can press Ctrl-C, which does not reach a job in the
+    background."""
+    try:
+        return os.tcgetpgrp(2) == os.getpgrp()
+    except OSError:  # no terminal, or not the one that controls us
+        return os.isatty(2)
 
 
 def _forward_signal(job: "subprocess.Popen[bytes]", number: int) -> None:

@@ -1,6 +1,7 @@
 """How `runwatch run` talks to the service that its job reports to."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TypeVar
 
 import httpx
@@ -16,14 +17,17 @@ _Facts = TypeVar("_Facts")
 
 @dataclass(frozen=True, slots=True)
 class JobService:
-    """The service's address, and the keys of the job and of ourselves."""
+    """The service's address, and how the job and we speak to it."""
 
     url: str
     token: str
     """The job's key."""
-    own_key: str
-    """Our key, to find and name the run; the job's if there is no other."""
-    how_to_open: str
+    http: httpx.Client
+    """With our key: kept open, for the sake of the training beside us."""
+    link: str
+    """Where to watch the job."""
+    data_dir: Path | None = None
+    """That of a service which ends with the job."""
 
     @property
     def address(self) -> str:
@@ -34,16 +38,9 @@ class JobService:
         self, method: str, path: str, body: dict[str, str] | None = None, *, as_job: bool = False
     ) -> httpx.Response:
         """The service's answer, whatever it is. Raises httpx.HTTPError if there is none within ten
-        seconds, and KeyTextError."""
-        token = self.token if as_job else self.own_key
-        return httpx.request(
-            method,
-            f"{self.url.rstrip('/')}/api/v1{path}",
-            headers=key_headers(token),
-            json=body,
-            timeout=_ASK_S,
-            trust_env=not self.url.startswith("http://127.0.0.1"),  # not reached through a proxy
-        )
+        seconds."""
+        headers = key_headers(self.token) if as_job else None
+        return self.http.request(method, path, headers=headers, json=body, timeout=_ASK_S)
 
     def get(self, path: str, kind: type[_Facts]) -> _Facts | None:
         """The decoded answer; None if the service refuses or another program answers. Raises as

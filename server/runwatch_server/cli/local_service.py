@@ -8,16 +8,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Final
+from urllib.parse import quote
 
 import httpx
 import msgspec
+from rich.console import Console
 
 from runwatch.errors import RunwatchError
 from runwatch_server.auth.keys import KeyScope
+from runwatch_server.cli.output import say
 from runwatch_server.secret_files import make_folder, write_secret
 
 RECORD: Final = "run.json"
@@ -25,9 +28,11 @@ RECORD: Final = "run.json"
 _ADDRESS: Final = re.compile(r"listens on (http://127\.0\.0\.1:\d+)")
 _KEY: Final = re.compile(r"RUNWATCH_TOKEN=(runwatch_\S+)")
 _SERVE: Final = (sys.executable, "-m", "runwatch_server.cli", "serve")
+_HERE: Final = ("--host", "127.0.0.1", "--port", "0")
 _START_S: Final = 60.0
 _STOP_S: Final = 30.0
 _LOOK_EVERY_S: Final = 0.05
+_WAIT_S: Final = 0.2
 _OF_ANOTHER_SERVICE: Final = tuple(
     f"RUNWATCH_{name}"
     for name in ("DATABASE_URL", "HOST", "PORT", "EXTERNAL_URL", "TLS_CERT", "TLS_KEY")
@@ -38,6 +43,11 @@ _KEYS_OF_OTHERS: Final = (
     "the folder's keys were made by another `runwatch serve` and are known to you alone.\n"
     "Start that service, set RUNWATCH_URL and RUNWATCH_TOKEN, and try again; or choose "
     "another folder with --data-dir."
+)
+_BY_HAND: Final = (
+    "a service that was started by hand: its page is at the address that it printed.\n"
+    "To run a job with it, set RUNWATCH_URL and RUNWATCH_TOKEN as it printed when it started, or "
+    "choose another folder with --data-dir."
 )
 
 
@@ -54,12 +64,22 @@ class LocalService(msgspec.Struct, frozen=True):
     trainer_key: str
     """A key with the scope `ingest`, which is all that a job needs."""
 
+    def link_to(self, path: str, data_dir: Path) -> str:
+        """Where to see a page. On a terminal the link logs in: behind its #, which no server sees,
+        is the key, which must not get into a log that others may read."""
+        if not os.isatty(2):
+            return f"{self.url}{path}  (log in with the admin_key in {data_dir / RECORD})"
+        return f"{self.url}/login?next={quote(path)}#key={self.admin_key}"
+
 
 @contextmanager
-def local_service(data_dir: Path, *, keep: bool = False) -> Generator[LocalService]:
+def local_service(
+    data_dir: Path, *, keep: bool = False, is_to_read: bool = False
+) -> Generator[LocalService]:
     """The service of a data directory, started if none runs and stopped after its last user.
 
-    `keep` leaves it running. Raises LocalServiceError.
+    `keep` leaves it running. `is_to_read` leaves it as it was found, and gets a key of its own in a
+    folder where others have made them. Raises LocalServiceError.
     """
     data_dir = data_dir.resolve()
     try:
@@ -72,7 +92,9 @@ def local_service(data_dir: Path, *, keep: bool = False) -> Generator[LocalServi
         ) from error
     with users:
         with _alone(data_dir):
-            service = _running(data_dir) or _start(data_dir)
+            service = _running(data_dir)
+            keep = keep or (is_to_read and service is not None and _is_unused(users))
+            service = service or _start(data_dir, is_to_read=is_to_read)
             fcntl.flock(users, fcntl.LOCK_SH)
         try:
             yield service
@@ -96,13 +118,29 @@ def _alone(data_dir: Path) -> Generator[None]:
         yield
 
 
-def _end_if_last(data_dir: Path, service: LocalService, users: IO[str]) -> None:
+def stay_until_ctrl_c(console: Console, text: str, data_dir: Path) -> None:
+    """Says the text, and waits until somebody presses the keys, closes the terminal or ends the
+    service."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    with suppress(KeyboardInterrupt):
+        say(console, text)
+        while still_running(data_dir) is not None:
+            time.sleep(_WAIT_S)
+
+
+def _is_unused(users: IO[str]) -> bool:
+    """Whether no other process uses the service. If it runs all the same, it was told to."""
     try:
         fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        return False
+    return True
+
+
+def _end_if_last(data_dir: Path, service: LocalService, users: IO[str]) -> None:
+    if not _is_unused(users) or _owner(data_dir) != service.pid:
         return  # another job uses it, and will stop it
-    if _owner(data_dir) != service.pid:
-        return
     os.kill(service.pid, signal.SIGTERM)
     deadline = time.monotonic() + _STOP_S
     while _owner(data_dir) is not None:
@@ -119,11 +157,7 @@ def _running(data_dir: Path) -> LocalService | None:
         return None
     known = _read_record(data_dir)
     if known is None or known.pid != owner:
-        raise LocalServiceError(
-            f"{data_dir} is in use by process {owner}, a service that was started by hand.\n"
-            "Set RUNWATCH_URL and RUNWATCH_TOKEN as it printed when it started, or choose another "
-            "folder with --data-dir."
-        )
+        raise LocalServiceError(f"{data_dir} is in use by process {owner}, {_BY_HAND}")
     return known
 
 
@@ -140,16 +174,17 @@ def _owner(data_dir: Path) -> int | None:
     return None
 
 
-def _start(data_dir: Path) -> LocalService:
+def _start(data_dir: Path, *, is_to_read: bool) -> LocalService:
     """Raises LocalServiceError."""
     before = _read_record(data_dir)
+    own_key = ["--new-admin-key"] if is_to_read and before is None else []
     log_path = data_dir / "service.log"
     # If a first start was cut short, its log is the only place that has the keys.
     with _open_private(log_path, keeps_content=before is None) as log:
         begins_at = log.tell()
         # In a session of its own: Ctrl-C is meant for the job, and the service outlives it.
         process = subprocess.Popen(
-            [*_SERVE, "--host", "127.0.0.1", "--port", "0", "--data-dir", str(data_dir)],
+            [*_SERVE, *_HERE, "--data-dir", str(data_dir), *own_key],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

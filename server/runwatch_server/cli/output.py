@@ -33,6 +33,11 @@ class OurConsole(Console):
                 yield Segment(readable(segment.text), segment.style)
 
 
+def say(console: Console, text: str) -> None:
+    """Prints what we have to say between the lines of a job."""
+    console.print(f"runwatch: {text}", highlight=False, soft_wrap=True, markup=False)
+
+
 def print_text(text: str) -> None:
     """Prints text as it is: no markup, no colours, no wrapped lines."""
     OurConsole().print(text, highlight=False, soft_wrap=True, markup=False)

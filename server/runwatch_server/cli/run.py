@@ -3,13 +3,13 @@
 import os
 import shutil
 import signal
-import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
+from urllib.parse import urlencode
 
 import httpx
 import msgspec
@@ -17,42 +17,35 @@ import typer
 from rich.console import Console
 
 from runwatch.addresses import without_user
-from runwatch.terminal_text import encodable, readable_line
+from runwatch.terminal_text import encodable
 from runwatch.ulids import is_ulid, ulid
-from runwatch_server.cli.client import AddressError, KeyTextError, check_address, key_headers
-from runwatch_server.cli.job import NOT_EXECUTABLE, NOT_FOUND, run_job
+from runwatch_server.cli.client import AddressError, KeyTextError, new_http
+from runwatch_server.cli.job import NOT_EXECUTABLE, NOT_FOUND, is_at_terminal, run_job, title_of
 from runwatch_server.cli.job_service import JobService
+from runwatch_server.cli.job_watch import (
+    HELP,
+    JobRun,
+    JobWatch,
+    alerts_of,
+    described,
+    runs_of,
+)
 from runwatch_server.cli.local_service import (
-    RECORD,
     LocalServiceError,
     local_service,
+    stay_until_ctrl_c,
     still_running,
 )
-from runwatch_server.cli.output import OurConsole
+from runwatch_server.cli.output import OurConsole, say
 from runwatch_server.cli.unreported_end import report_end
 
-_NAMED_WITHIN_S: Final = 20.0
-_LOOK_EVERY_S: Final = 0.5
-_JUDGED_WITHIN_S: Final = 60.0
 _MOST_ALERTS: Final = 8
+_SHOWN_LETTERS: Final = 64
+"""Of the title of a job, in its link."""
 
 
 class _Run(msgspec.Struct):
     project: str
-
-
-class _Alert(msgspec.Struct):
-    attempt: int
-    rule: str
-    severity: str
-    summary: str
-    firing_step: int | None
-    inhibited_by: str | None
-
-
-class _Alerts(msgspec.Struct):
-    alerts: list[_Alert]
-    judged: bool | None
 
 
 def run(
@@ -75,6 +68,10 @@ def run(
     """Run a job and watch it: with the service of RUNWATCH_URL and RUNWATCH_TOKEN, or with a local
     one, which is started if none runs and stopped after its last job.
 
+    Prints one link, which waits for the run and then shows it, and each critical alert at once. On
+    a terminal the local service stays until Ctrl-C if the job leaves alerts open; `runwatch open`
+    shows the runs again later.
+
     The job gets RUNWATCH_URL, RUNWATCH_TOKEN, RUNWATCH_RUN_ID and RUNWATCH_PROJECT, which `attach`
     reads. Ctrl-C and SIGTERM go to the job. If the job is killed, or exits with an error without
     reporting its end, its run is closed as failed or stopped, provided that our key may read it.
@@ -86,24 +83,25 @@ def run(
     _check(console, command, run_id)
     # As with Ctrl-C, until the job has begun: what we started ends with us.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    title = encodable(title_of(command))
+    page = f"/jobs/{run_id}?{urlencode({'name': title[:_SHOWN_LETTERS]})}"
     try:
-        with _service(data_dir, keep=keep) as service:
-            _print(console, f"Watched at {service.how_to_open.format(run_id=run_id)}")
+        with _service(data_dir, page, keep=keep) as service:
+            say(console, f"Watched at {service.link}")
             if resume is not None and project is None:
                 project = _project_of(service, run_id)
             began_at = time.time()
-            with _named(console, service, run_id, name):
+            with JobWatch(console, service, run_id, title=title, name=name):
                 code = run_job(command, _variables(service, run_id, project))
-            if how := report_end(service, run_id, code, began_at=began_at):
-                _print(console, how)
-            has_told = _has_reported(console, service, run_id)
-            if has_told:
-                _print_alerts(console, service, run_id)
+            runs = _runs(console, service, run_id)
+            for how in _ends(service, runs or [], code, began_at=began_at):
+                say(console, how)
+            num_open = _print_alerts(console, service, runs, title)
+            if num_open and service.data_dir is not None and is_at_terminal():
+                _stay(console, service, service.data_dir, num_open)
     except LocalServiceError as error:
         _fail(console, str(error), 2)
-    if has_told is not False:
-        again = f"runwatch run --resume {run_id} -- {command[0]} …"
-        _print(console, f"run {run_id}; go on with it:  {again}")
+    _print_next(console, command, run_id, runs)
     if "RUNWATCH_URL" not in os.environ:
         _print_data_dir(console, data_dir)
     raise typer.Exit(code)
@@ -124,27 +122,32 @@ def _check(console: Console, command: list[str], run_id: str) -> None:
 
 
 @contextmanager
-def _service(data_dir: Path, *, keep: bool) -> Generator[JobService]:
+def _service(data_dir: Path, page: str, *, keep: bool) -> Generator[JobService]:
     url, token = os.environ.get("RUNWATCH_URL"), os.environ.get("RUNWATCH_TOKEN", "")
     if url:
-        try:
-            check_address(url)
-            key_headers(token)
-        except AddressError as error:
-            raise LocalServiceError(f"RUNWATCH_URL: {error}") from error
-        except KeyTextError as error:
-            raise LocalServiceError(f"RUNWATCH_TOKEN: {error}") from error
-        look = f"{without_user(url).rstrip('/')}/runs/{{run_id}}"
-        service = JobService(url, token, token, look)
-        _check_named(service)
-        yield service
+        link = f"{without_user(url).rstrip('/')}{page}"
+        with _http(url, token) as http:
+            service = JobService(url, token, http, link)
+            _check_named(service)
+            yield service
         return
-    with local_service(data_dir, keep=keep) as found:
-        look = f"{found.url}/runs/{{run_id}}\n  log in with  {found.url}/login#key="
-        # The key must not get into a log that others may read.
-        is_private = os.isatty(2)
-        key = found.admin_key if is_private else f"<admin_key in {data_dir / RECORD}>"
-        yield JobService(found.url, found.trainer_key, found.admin_key, look + key)
+    with (
+        local_service(data_dir, keep=keep) as found,
+        new_http(found.url, found.admin_key) as http,
+    ):
+        link = found.link_to(page, data_dir)
+        ends_with_us = None if keep else data_dir
+        yield JobService(found.url, found.trainer_key, http, link, ends_with_us)
+
+
+def _http(url: str, token: str) -> httpx.Client:
+    """Raises LocalServiceError, which names the variable that cannot be used."""
+    try:
+        return new_http(url, token)
+    except AddressError as error:
+        raise LocalServiceError(f"RUNWATCH_URL: {error}") from error
+    except KeyTextError as error:
+        raise LocalServiceError(f"RUNWATCH_TOKEN: {error}") from error
 
 
 def _check_named(service: JobService) -> None:
@@ -153,7 +156,7 @@ def _check_named(service: JobService) -> None:
         answer = service.ask("GET", "/runs?limit=1")
     except httpx.HTTPError as error:
         waits = "the job's numbers wait in its spool folder"
-        _print(OurConsole(stderr=True), f"{service.address} does not answer ({error}); {waits}")
+        say(OurConsole(stderr=True), f"{service.address} does not answer ({error}); {waits}")
         return
     if answer.status_code == HTTPStatus.UNAUTHORIZED:
         raise LocalServiceError(
@@ -180,114 +183,73 @@ def _variables(service: JobService, run_id: str, project: str | None) -> dict[st
     }
 
 
-@contextmanager
-def _named(console: Console, service: JobService, run_id: str, name: str | None) -> Generator[None]:
-    """Within, renames the run as soon as the job has registered it."""
-    if name is None:
-        yield
-        return
-    is_over = threading.Event()
-
-    def work() -> None:
-        while True:
-            is_last = is_over.wait(_LOOK_EVERY_S)
-            if _rename(console, service, run_id, name) or is_last:
-                return
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
+def _runs(console: Console, service: JobService, run_id: str) -> list[JobRun] | None:
+    """The runs that the job has opened, newest first; None if the service cannot be asked."""
     try:
-        yield
-    finally:
-        is_over.set()
-        thread.join(_NAMED_WITHIN_S)
-
-
-def _rename(console: Console, service: JobService, run_id: str, name: str) -> bool:
-    """Tries to rename the run; returns whether that is settled, so that no retry is needed."""
-    try:
-        answer = service.ask("PATCH", f"/runs/{run_id}", {"name": encodable(name)})
-    except httpx.HTTPError:
-        return False
-    if answer.status_code == HTTPStatus.NOT_FOUND:
-        return False
-    if answer.is_error:
-        _print(
-            console, f"--name: refused ({answer.status_code}); it needs a key with scope control"
-        )
-    return True
-
-
-def _has_reported(console: Console, service: JobService, run_id: str) -> bool | None:
-    """Whether the service knows the run; None if it cannot be asked. Prints it if not."""
-    try:
-        answer = service.ask("GET", f"/runs/{run_id}")
+        return runs_of(service, run_id)
     except httpx.HTTPError as error:
-        _print(console, f"{service.address} does not answer ({error})")
+        say(console, f"{service.address} does not answer ({error})")
         return None
-    if answer.status_code == HTTPStatus.NOT_FOUND:
-        _print(
-            console,
-            "the job has told the service nothing: does its script call "
-            "`runwatch_hooks.attach`, and without RUNWATCH_DISABLED?",
-        )
-        return False
-    return answer.is_success or None
 
 
-def _print_alerts(console: Console, service: JobService, run_id: str) -> None:
-    """Prints the alerts, in the order of firing, once everything that the job sent is judged."""
-    fired = _alerts(service, run_id)
+def _ends(
+    service: JobService, runs: Sequence[JobRun], code: int, *, began_at: float
+) -> Iterable[str]:
+    """How those runs ended that could not say so themselves."""
+    found = (report_end(service, run.id, code, began_at=began_at) for run in runs)
+    return dict.fromkeys(how for how in found if how is not None)
+
+
+def _print_alerts(
+    console: Console, service: JobService, runs: Sequence[JobRun] | None, title: str
+) -> int:
+    """Prints the alerts in the order of firing; returns how many were left open."""
+    if runs is None:
+        return 0
+    if not runs:
+        say(console, f"{title} has opened no run. {HELP}")
+        return 0
+    fired = alerts_of(service, runs)
     if fired is None:
-        return
+        return 0
     for alert in fired[:_MOST_ALERTS]:
-        told = f"{alert.severity}: {alert.rule}, {alert.summary}"
-        _print(console, readable_line(told))
+        say(console, described(alert, runs))
     if len(fired) > _MOST_ALERTS:
-        _print(console, f"and {len(fired) - _MOST_ALERTS} alerts more")
+        say(console, f"and {len(fired) - _MOST_ALERTS} alerts more")
     if not fired:
-        _print(console, "no alert has fired")
+        say(console, "no alert has fired")
+    return sum(alert.is_left_open for alert in fired)
 
 
-def _alerts(service: JobService, run_id: str) -> list[_Alert] | None:
-    """The run's alerts without those that another explains; None if they cannot be read."""
-    path = f"/alerts?run_id={run_id}&limit=500"
-    give_up = time.monotonic() + _JUDGED_WITHIN_S
-    while time.monotonic() < give_up:
-        try:
-            found = service.get(path, _Alerts)
-        except httpx.HTTPError:
-            return None
-        if found is None:  # a trainer's key may read nothing
-            return None
-        if found.judged:
-            return sorted(
-                (one for one in found.alerts
-                 if one.firing_step is not None and one.inhibited_by is None),
-                key=lambda one: (one.attempt, one.firing_step, one.rule),
-            )  # fmt: skip
-        time.sleep(_LOOK_EVERY_S)
-    return None
+def _stay(console: Console, service: JobService, data_dir: Path, num_open: int) -> None:
+    """Keeps the service, so that somebody can look at what is wrong."""
+    told = "1 alert is" if num_open == 1 else f"{num_open} alerts are"
+    text = f"{told} open, so the service stays until Ctrl-C:  {service.link}"
+    stay_until_ctrl_c(console, text, data_dir)
+    console.print()  # after what the terminal shows of the keys
+
+
+def _print_next(
+    console: Console, command: Sequence[str], run_id: str, runs: Sequence[JobRun] | None
+) -> None:
+    """How to go on with the run, unless the job has opened none, or several."""
+    if runs is None or len(runs) == 1:
+        known = run_id if runs is None else runs[0].id
+        again = f"runwatch run --resume {known} -- {command[0]} …"
+        say(console, f"run {known}; go on with it:  {again}")
 
 
 def _print_data_dir(console: Console, data_dir: Path) -> None:
+    say(console, f"look at it again:  runwatch open {data_dir}")
     running = still_running(data_dir)
-    again = f"runwatch serve --data-dir {data_dir}" if running is None else running.url
-    _print(
-        console, f"look at it again:  {again}  (log in with the admin_key in {data_dir / RECORD})"
-    )
     if running is not None:
-        _print(
+        say(
             console,
             f"its service goes on; it ends by  kill {running.pid}  or with the next job "
             "that is run without --keep",
         )
 
 
-def _print(console: Console, text: str) -> None:
-    console.print(f"runwatch: {text}", highlight=False, soft_wrap=True, markup=False)
-
-
 def _fail(console: Console, text: str, code: int) -> NoReturn:
-    _print(console, text)
+    say(console, text)
     raise typer.Exit(code)

@@ -5,24 +5,31 @@ The jobs are small Python programs: `run` knows no trainer, only the environment
 
 import json
 import os
+import pty
 import re
+import select
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 import pytest
+from tests.server.cli.test_serve import Served
 from tests.waiting import LONGEST_S, until
+from typer.testing import CliRunner
 
 from runwatch.ulids import ulid
+from runwatch_server.cli.app import app
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
-RUN = [sys.executable, "-m", "runwatch_server.cli", "run"]
+COMMAND = [sys.executable, "-m", "runwatch_server.cli"]
+RUN = [*COMMAND, "run"]
 ASKS = """
 import json, os, urllib.request
 url, run_id = os.environ["RUNWATCH_URL"], os.environ["RUNWATCH_RUN_ID"]
@@ -40,6 +47,26 @@ run = open_run("breaks")
 for step in range(60):
     run.step(2.0 - step / 100 if step < 40 else math.nan)
 run.finish()
+"""
+BREAKS_AND_WAITS = """
+import math, pathlib, time
+from runwatch_hooks.plain import open_run
+run = open_run("breaks")
+for step in range(60):
+    run.step(2.0 - step / 100 if step < 40 else math.nan)
+while not pathlib.Path("seen").exists():
+    time.sleep(0.01)
+run.finish()
+"""
+TWO_RUNS = """
+import math
+from runwatch_hooks.plain import open_run
+from runwatch.ulids import ulid
+for name, last in (("good", 1.0), ("bad", math.nan)):
+    run = open_run(name, run_id=ulid(1_800_000_000_000, name.ljust(10).encode()))
+    for step in range(60):
+        run.step(2.0 if step < 40 else last)
+    run.finish()
 """
 OPENS = (
     ASKS
@@ -83,6 +110,48 @@ def run(folder: Path, *arguments: str) -> tuple[int, str, str]:
     return process.returncode, out, said
 
 
+class Terminal:
+    """A command on a terminal of its own, which a person reads and presses Ctrl-C on."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self._ours, theirs = pty.openpty()
+        variables = {k: v for k, v in os.environ.items() if not k.startswith("RUNWATCH_")}
+        self.process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            cwd=folder,
+            env=variables | {"TERM": "xterm"},
+            preexec_fn=lambda: os.login_tty(theirs),
+        )
+        os.close(theirs)
+        self.said = ""
+
+    def read_until(self, pattern: str) -> re.Match[str]:
+        deadline = time.monotonic() + LONGEST_S
+        while (found := re.search(pattern, self.said)) is None:
+            assert time.monotonic() < deadline, self.said
+            self.said += self._read()
+        return found
+
+    def press_ctrl_c(self) -> int:
+        """The exit code with which it ends."""
+        os.write(self._ours, b"\x03")
+        return self.end()
+
+    def end(self) -> int:
+        while (more := self._read()) or self.process.poll() is None:
+            self.said += more
+        os.close(self._ours)
+        return self.process.wait(LONGEST_S)
+
+    def _read(self) -> str:
+        if not select.select([self._ours], [], [], 0.2)[0]:
+            return ""
+        try:
+            return os.read(self._ours, 65536).decode("utf-8", "replace").replace("\r", "")
+        except OSError:  # the other end is closed
+            return ""
+
+
 def kept_service(folder: Path) -> tuple[str, int, dict[str, str]]:
     """Address, process and the administrator's header of a service that was left running."""
     record = json.loads((folder / "runwatch-data" / "run.json").read_text())
@@ -111,7 +180,7 @@ def test_a_job_reports_to_a_service_that_ends_with_it(tmp_path: Path) -> None:
 
     assert code == 0, said
     run_id = out.strip()
-    assert f"/runs/{run_id}" in said
+    assert f"/jobs/{run_id}?name=" in said
     assert "admin_key in" in said  # and not the key itself: this is no terminal
     assert "no alert has fired" in said
     assert "runwatch_" not in said.replace("runwatch_hooks", "")
@@ -129,12 +198,99 @@ def test_at_the_end_one_reads_what_fired(tmp_path: Path) -> None:
     assert "no alert has fired" not in said
 
 
+def test_a_critical_alert_is_read_at_once_beside_what_the_job_prints(tmp_path: Path) -> None:
+    process = start(tmp_path, sys.executable, "-c", BREAKS_AND_WAITS)
+    assert process.stderr is not None
+    try:
+        lines = iter(process.stderr.readline, "")
+        told = next(line for line in lines if "critical" in line)
+    finally:
+        (tmp_path / "seen").touch()
+        _, rest = process.communicate(timeout=LONGEST_S)
+
+    assert told.startswith("runwatch: critical: NonFinite, NaN or infinity since step 40"), rest
+    assert process.returncode == 0
+
+
+def test_alerts_of_runs_with_ids_of_their_own_are_read_with_their_names(tmp_path: Path) -> None:
+    code, _, said = run(tmp_path, sys.executable, "-c", TWO_RUNS)
+
+    assert code == 0, said
+    assert "runwatch: critical in bad: NonFinite, NaN or infinity since step 40" in said
+    assert "in good" not in said
+    assert "has opened no run" not in said
+
+
+def test_with_open_alerts_and_a_terminal_the_service_stays_until_ctrl_c(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, "run", sys.executable, "-c", BREAKS + "import sys; sys.exit(5)")
+    link = terminal.read_until(r"Watched at (http://\S+)/login\?next=(/jobs/\S+)#key=(\S+)\n")
+    terminal.read_until(r"1 alert is open, so the service stays until Ctrl-C:  \S+#key=\S+\n")
+    headers = {"Authorization": f"Bearer {link[3]}"}
+    runs = ask(f"{link[1]}/api/v1/runs", headers)["runs"]
+
+    code = terminal.press_ctrl_c()
+
+    assert [run["name"] for run in runs] == ["breaks"]
+    assert unquote(link[2]) == f"/jobs/{runs[0]['id']}?name=python"
+    assert code == 5, terminal.said
+    assert "look at it again:  runwatch open runwatch-data" in terminal.said
+    assert ends(kept_service(tmp_path)[1])
+
+
+def test_without_an_open_alert_all_ends_with_the_job_and_is_opened_later(tmp_path: Path) -> None:
+    job = Terminal(tmp_path, "run", sys.executable, "-c", ASKS)
+    assert job.end() == 0, job.said
+    assert "no alert has fired" in job.said
+    later = Terminal(tmp_path, "open", "runwatch-data")
+    link = later.read_until(r"open until Ctrl-C:  (http://\S+)/login\?next=(/runs/\S+)#key=(\S+)\n")
+    shown = ask(f"{link[1]}/api/v1{link[2]}", {"Authorization": f"Bearer {link[3]}"})
+
+    assert later.press_ctrl_c() == 0
+    assert shown["name"] == "script"
+    assert ends(kept_service(tmp_path)[1])
+
+
+def test_a_service_that_was_kept_goes_on_when_its_record_was_looked_at(tmp_path: Path) -> None:
+    assert run(tmp_path, "--keep", "true")[0] == 0
+    url, pid, headers = kept_service(tmp_path)
+    try:
+        terminal = Terminal(tmp_path, "open")
+        terminal.read_until(re.escape(f"open until Ctrl-C:  {url}/login?next=/#key="))
+        assert terminal.press_ctrl_c() == 0
+        assert ask(f"{url}/api/v1/runs", headers)["runs"] == []
+    finally:
+        os.kill(pid, signal.SIGTERM)
+    assert ends(pid)
+
+
+def test_a_record_that_others_made_is_opened_with_a_key_of_its_own(tmp_path: Path) -> None:
+    service = Served(tmp_path / "data", tmp_path / "log")
+    in_use = CliRunner().invoke(app, ["open", str(tmp_path / "data")])
+    assert service.stop() == 0
+    terminal = Terminal(tmp_path, "open", "data")
+    link = terminal.read_until(r"open until Ctrl-C:  (http://\S+)/login\?next=/#key=(\S+)\n")
+    keys = ask(f"{link[1]}/api/v1/keys", {"Authorization": f"Bearer {link[2]}"})["keys"]
+
+    assert terminal.press_ctrl_c() == 0
+    assert "new admin" in {key["name"] for key in keys}
+    assert in_use.exit_code == 2
+    assert "its page is at the address that it printed" in in_use.stderr
+
+
+def test_where_nothing_is_kept_nothing_is_opened_and_nothing_made(tmp_path: Path) -> None:
+    nothing = CliRunner().invoke(app, ["open", str(tmp_path / "none")])
+
+    assert nothing.exit_code == 2
+    assert "wanted the data folder of" in nothing.stderr
+    assert not (tmp_path / "none").exists()
+
+
 def test_the_next_job_uses_the_service_that_was_kept_and_ends_it(tmp_path: Path) -> None:
     named = ["--name", "mine", "--project", "speech"]
     code, out, said = run(tmp_path, "--keep", *named, sys.executable, "-c", ASKS)
     assert code == 0, said
     url, pid, headers = kept_service(tmp_path)
-    assert f"look at it again:  {url} " in said
+    assert "look at it again:  runwatch open runwatch-data\n" in said
     assert f"kill {pid} " in said
     shown = ask(f"{url}/api/v1/runs/{out.strip()}", headers)
     assert (shown["name"], shown["project"]) == ("mine", "speech")
@@ -143,7 +299,6 @@ def test_the_next_job_uses_the_service_that_was_kept_and_ends_it(tmp_path: Path)
 
     assert (code, again) == (0, out), said
     assert url in said
-    assert "look at it again:  runwatch serve --data-dir" in said
     assert ends(pid)
 
 
@@ -190,7 +345,7 @@ def test_a_job_that_a_signal_ends_has_the_code_of_a_shell(tmp_path: Path) -> Non
     code, _, said = run(tmp_path, "sh", "-c", "kill -KILL $$")
 
     assert code == 128 + signal.SIGKILL
-    assert "has told the service nothing" in said
+    assert "sh has opened no run. It has to call `runwatch_hooks.attach`" in said
     assert "go on with it" not in said
 
 
