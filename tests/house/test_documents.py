@@ -111,7 +111,7 @@ def test_every_command_speaks_to_programs_too() -> None:
     """But those whose output is another program's, or a log."""
     silent = {name for name, command in commands() if "--json" not in options_of(command)}
 
-    assert silent == {"serve", "run", "sync", "replay"}
+    assert silent == {"serve", "run", "open", "sync", "replay"}
 
 
 def _alternatives(name: str) -> list[str]:

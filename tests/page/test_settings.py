@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import expect
 from tests.end_to_end.real_service import RealService
 from tests.end_to_end.trainer import bring_in
+from tests.house.documents import ROOT, blocks
 from tests.page.conftest import OpenWindow
 from tests.page.visitor import PHONE, Visitor
 from tests.waiting import until
@@ -20,9 +21,15 @@ MODEL = """\
 import torch
 model = torch.nn.Linear(2, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-loss = model(torch.ones(1, 2)).sum()
-loss.backward()
-optimizer.step()
+scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)
+scaler = torch.amp.GradScaler("cpu", enabled=False)
+loader = [torch.ones(1, 2)]
+def step_of_mine(batch):
+    loss = model(batch).sum()
+    loss.backward()
+    optimizer.step()
+    scheduler.step()
+    return loss
 """
 
 
@@ -62,6 +69,8 @@ def test_the_lines_to_paste_make_a_first_run(
     window: OpenWindow, service: RealService, tmp_path: Path
 ) -> None:
     page = window().open("/welcome")
+    readme = next(block for block in blocks("python") if block.page == ROOT / "README.md")
+    assert page.locator("#in-the-script").inner_text().strip() == readme.text.strip()
     page.get_by_role("button", name="Create a key").click()
     expect(page.locator("#token")).to_have_text(re.compile("runwatch_[a-z2-7]{8}_"))
     pasted = [line.split(None, 1) for line in page.locator("#environment").inner_text().split("\n")]
@@ -75,7 +84,7 @@ def test_the_lines_to_paste_make_a_first_run(
     bring_in(tmp_path / "runwatch-spool", environment)
 
     page.goto("/")
-    row = page.get_by_role("row", name="my-first-run")
+    row = page.get_by_role("row", name="llama-8b")
     expect(row).to_contain_text("finished")
     expect(row.locator(".step")).to_have_text("0")
 
