@@ -214,6 +214,7 @@ def _build(foundation: _Opened, alerting: Alerting, notifying: Notifying) -> Ser
         settings.data_dir,
         reserve_bytes=0 if database.is_shared else settings.disk_reserve_mib << 20,
         monotonic=clock.monotonic,
+        reusable_bytes=lambda: database.free_bytes,
     )
     metrics.watch_disk_guard(disk)
     packer = None

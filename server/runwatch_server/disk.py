@@ -16,6 +16,9 @@ log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S: Final = 1.0
 _RETRY_S: Final = 30
+_OF_RESERVE_FOR_WAL: Final = 4
+"""What goes into the database's free pages goes through its WAL first: a quarter of the reserve
+must be free outside of them."""
 
 
 class DiskGuard:
@@ -28,8 +31,11 @@ class DiskGuard:
         reserve_bytes: int,
         monotonic: Callable[[], float],
         free_bytes: Callable[[Path], int] | None = None,
+        reusable_bytes: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`reusable_bytes` is what the database's own files have room for."""
         self.reserve_bytes = reserve_bytes
+        self._reusable_bytes = reusable_bytes
         self._folder = folder
         self._monotonic = monotonic
         self._ask = free_bytes or _free_bytes
@@ -60,7 +66,8 @@ class DiskGuard:
             free = self._ask(self._folder)
         except OSError as error:
             return f"The service's data directory cannot be read: {error.strerror}."
-        if free >= self.reserve_bytes:
+        enough_for_wal = self.reserve_bytes // _OF_RESERVE_FOR_WAL
+        if free >= enough_for_wal and free + self._reusable_bytes() >= self.reserve_bytes:
             return ""
         return f"Less than {self.reserve_bytes >> 20} MiB are free on the service's disk."
 

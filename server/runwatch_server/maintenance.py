@@ -36,6 +36,8 @@ _DEAD_KEYS_DAYS: Final = 90
 """A revoked or expired key stays in the list this long, so that people see what became of it."""
 _WAKE_S: Final = 30.0
 _SAVE_USES_S: Final = 60.0
+_GIVE_BACK_S: Final = 5.0
+"""Seconds until the disk has what a removal freed, whoever removed what."""
 
 
 class _Scheduler(Protocol):
@@ -106,6 +108,7 @@ class Maintenance:
         ownership, settings = self._replica.ownership, self._settings
         yield "rollups", as_duty(ownership, "rollups", self._roller.roll), settings.rollup_every_s
         yield "key uses", self._save_uses, _SAVE_USES_S
+        yield "free space", self._database.give_back, _GIVE_BACK_S
         yield "cleaning", as_duty(ownership, "cleaning", self.clean), settings.maintain_every_s
         if self._packer is not None:
             pack = as_duty(ownership, "packing", self._packer.run)

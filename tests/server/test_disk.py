@@ -51,6 +51,26 @@ def test_a_disk_with_less_than_the_reserve_is_full_until_there_is_more(
     assert (refused.value.code, refused.value.headers) == ("disk_full", {"Retry-After": "30"})
 
 
+def test_free_pages_of_the_database_count_as_free_beside_room_for_its_wal(
+    disk: Disk, hand_clock: HandClock, tmp_path: Path
+) -> None:
+    reusable = [400]
+    guard = DiskGuard(
+        tmp_path,
+        reserve_bytes=500,
+        monotonic=hand_clock.clock().monotonic,
+        free_bytes=disk.free_bytes,
+        reusable_bytes=lambda: reusable[0],
+    )
+    found: list[bool] = []
+    for free, within in ((125, 400), (125, 374), (124, 4000), (500, 0)):
+        disk.free, reusable[0] = free, within
+        hand_clock.now += 1.5
+        found.append(guard.is_full)
+
+    assert found == [False, True, True, False]
+
+
 def test_the_system_is_asked_once_a_second(guard: DiskGuard, disk: Disk) -> None:
     for _ in range(100):
         guard.check()

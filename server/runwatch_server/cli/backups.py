@@ -1,4 +1,5 @@
-"""`runwatch db backup` and `restore`: copies of the database and of its packed objects."""
+"""`runwatch db backup` and `restore`: copies of the database and of its packed objects; and
+`compact`, which writes it anew in its place."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -15,9 +16,10 @@ from runwatch_server.cli.open_database import (
     settings_of,
     with_database,
 )
-from runwatch_server.cli.output import AsJson, print_facts, print_text
+from runwatch_server.cli.output import AsJson, print_either, print_facts, print_text
 from runwatch_server.db import Database
 from runwatch_server.db.backup import BackupError, ask_copy, backed_up, restored
+from runwatch_server.db.backup import compact as compact_file
 from runwatch_server.objects import ObjectStore, make_objects
 from runwatch_server.objects.folder import FolderObjects
 from runwatch_server.settings import Settings
@@ -95,6 +97,23 @@ def restore(
                 faults = _put_back(settings, indexed, copy)
     facts = {"copy": str(copy), "restored_to": place, "num_objects": len(indexed)}
     _print_outcome(f"{place}: holds what {copy} held", facts, faults, as_json=as_json)
+
+
+def compact(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """Write the SQLite database of a stopped service anew, without the space that removals have
+    freed. A database gives that back by itself, unless it was made before it could: such a one is
+    to be compacted once. Needs as much free disk as its data takes."""
+    with reported_errors():
+        settings = settings_of(data_dir, None)
+        if settings.database_url is not None:
+            raise BackupError(
+                "database_url: found PostgreSQL, wanted SQLite; use VACUUM FULL for it"
+            )
+        before, after = compact_file(settings.data_dir)
+    place = str(settings.data_dir)
+    sizes = f"{before / 2**20:.1f} MiB before, {after / 2**20:.1f} MiB now"
+    facts = {"place": place, "bytes_before": before, "bytes_after": after}
+    print_either(f"{place}: {sizes}.", facts, as_json=as_json)
 
 
 def _check_engine(settings: Settings, objects_only: bool, *, instead: str) -> None:

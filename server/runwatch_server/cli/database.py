@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from runwatch_server.audit.chain import find_breaks
-from runwatch_server.cli.backups import backup, restore
+from runwatch_server.cli.backups import backup, compact, restore
 from runwatch_server.cli.open_database import (
     DataDir,
     Url,
@@ -86,6 +86,7 @@ def check(
 
 app.command()(backup)
 app.command()(restore)
+app.command()(compact)
 
 
 async def _frame_faults(database: Database) -> list[str]:

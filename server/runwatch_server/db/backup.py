@@ -1,4 +1,5 @@
-"""Backs up a SQLite database beside a running service, and restores copies before one starts.
+"""Backs up a SQLite database beside a running service, restores copies before one starts, and
+compacts the database of a stopped one.
 
 The copy is read in one transaction on a connection that cannot write, so it is one committed state,
 and it never checkpoints the service's WAL. For PostgreSQL there are pg_dump and pg_basebackup.
@@ -92,6 +93,36 @@ def restored(copy: Path, data_dir: Path) -> Generator[Path]:
         lock.release()
 
 
+def compact(data_dir: Path) -> tuple[int, int]:
+    """Write the database of a stopped service anew, without free pages and so that it gives space
+    back by itself from then on. Returns the sizes of its file before and after, in bytes.
+
+    Raises BackupError, NoDatabaseError and DataDirInUseError.
+    """
+    target = database_in(data_dir)
+    lock = DataDirLock(data_dir)
+    lock.acquire()
+    unfinished = data_dir / f".{DATABASE_FILE}.unfinished"
+    before = target.stat().st_size
+    try:
+        unfinished.unlink(missing_ok=True)
+        make_empty(unfinished)
+        with closing(sqlite3.connect(target)) as database:
+            database.execute("PRAGMA auto_vacuum=INCREMENTAL")
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the close removes the empty WAL
+            database.execute("VACUUM INTO ?", (str(unfinished),))
+        _check(unfinished)
+        _check_nothing_beside(target)
+        _move(unfinished, target)
+    except (sqlite3.Error, OSError) as error:
+        wanted = "a database to write anew, and room beside it for what it holds"
+        raise BackupError(f"{target}: found {_reason(error)}, wanted {wanted}") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+        lock.release()
+    return before, target.stat().st_size
+
+
 def ask_copy(copy: Path, question: Callable[[sa.Connection], T]) -> T:
     """Query a copy without writing to it."""
     uri = f"{copy.absolute().as_uri()}?mode=ro"
@@ -115,8 +146,8 @@ def _check_nothing_beside(target: Path) -> None:
         left = target.with_name(f"{target.name}{ending}")
         if left.exists():
             raise BackupError(
-                f"{left}: found what is left of an earlier database, wanted none: it would be "
-                "played into the copy"
+                f"{left}: found what is left of another database, wanted none: it would be "
+                "played into this one"
             )
 
 

@@ -97,6 +97,15 @@ class Database:
         """The channel to other replicas; None if there can be none."""
         return self._store.channel
 
+    @property
+    def free_bytes(self) -> int:
+        """Size of the space in its files that is free for new data; 0 if it is not known."""
+        return self._store.free_bytes
+
+    async def give_back(self) -> None:
+        """Give the file system back what was freed by removals."""
+        await self._store.give_back()
+
     async def find_damage(self) -> list[str]:
         """Descriptions of damaged data, as far as the engine can find it by itself. Reads
         everything."""

@@ -126,6 +126,16 @@ class DirectConnection:
     ) -> None:
         self._conn.create_function(name, num_parameters, function, **options)
 
+    def ask(self, pragma: str) -> Any:
+        """The first number or text that a pragma answers, outside of any transaction; None if it
+        answers nothing."""
+        row = self._conn.execute(f"PRAGMA {pragma}").fetchone()
+        return None if row is None else row[0]
+
+    def carry_out(self, pragma: str) -> None:
+        """Run a pragma to its end: `ask` would take only the first of its steps."""
+        self._conn.executescript(f"PRAGMA {pragma}")
+
     async def commit(self) -> None:
         self._conn.commit()
 

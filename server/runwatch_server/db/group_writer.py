@@ -77,6 +77,15 @@ class Store(Protocol):
         """The channel to other replicas; None if there can be none."""
         ...
 
+    @property
+    def free_bytes(self) -> int:
+        """Size of the space in its files that is free for new data; 0 if it is not known."""
+        ...
+
+    async def give_back(self) -> None:
+        """Give the file system back what was freed, as far as the engine does not do so itself."""
+        ...
+
     async def find_damage(self) -> list[str]:
         """Descriptions of damaged data, as far as the engine can find it by itself."""
         ...

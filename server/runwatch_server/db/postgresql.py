@@ -140,6 +140,13 @@ class PostgresStore:
     def channel(self) -> PostgresChannel:
         return self._channel
 
+    @property
+    def free_bytes(self) -> int:
+        return 0
+
+    async def give_back(self) -> None:
+        """Does nothing: autovacuum makes the room usable again."""
+
     async def find_damage(self) -> list[str]:
         """Finds nothing: use PostgreSQL's own pg_amcheck to check tables and indexes."""
         return []

@@ -12,8 +12,9 @@ import sqlite3
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -22,6 +23,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from runwatch_server.cancellation import result_of
+from runwatch_server.db import sqlite_space
 from runwatch_server.db.data_dir import DataDirLock
 from runwatch_server.db.direct_sqlite import DirectConnection, ThreadedConnection, run_here
 from runwatch_server.db.group_writer import Order, Outcome
@@ -31,6 +33,8 @@ from runwatch_server.errors import (
     OverloadedError,
     UnprocessableError,
 )
+
+T = TypeVar("T")
 
 DATABASE_FILE: Final = "runwatch.db"
 SAFE_SQLITE: Final = (3, 51, 3)
@@ -65,6 +69,8 @@ class SqliteStore:
         self._writing: AsyncConnection | None = None
         self._file: os.stat_result | None = None
         """The file that the writer has open."""
+        self.free_bytes = 0
+        """Size of the free pages within the file, as of the last commit."""
 
     @property
     def place(self) -> str:
@@ -88,6 +94,7 @@ class SqliteStore:
                 await connection.run_sync(upgrade)
                 await connection.commit()
                 self._file = self._path.stat()
+                self.free_bytes = sqlite_space.free_bytes(_driver_of(connection))
 
     @property
     def channel(self) -> None:
@@ -97,6 +104,21 @@ class SqliteStore:
         async with self.read() as connection:
             found = await connection.scalars(sa.text("PRAGMA integrity_check"))
             return [line for line in found if line != "ok"]
+
+    async def give_back(self) -> None:
+        wal = self._path.with_name(f"{DATABASE_FILE}-wal")
+        if self._writing is None or not sqlite_space.is_much(self.free_bytes, wal):
+            return
+        driver = _driver_of(self._writing)
+        await self._in_thread(partial(sqlite_space.truncate_wal, driver))
+        while await self._in_thread(partial(sqlite_space.vacuum_some, driver)):
+            pass  # a commit that waited meanwhile comes in between
+        await self._in_thread(partial(sqlite_space.truncate_wal, driver))
+        self.free_bytes = await self._in_thread(partial(sqlite_space.free_bytes, driver))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Run something on the writing connection, which is in use until it ends."""
+        return await result_of(asyncio.get_running_loop().run_in_executor(self._thread, work))
 
     def read(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """Raises OverloadedError if no reader was free for long, and DatabaseDamagedError."""
@@ -119,10 +141,7 @@ class SqliteStore:
                 self._writing = await self._writer.connect()
                 self._file = self._file or self._path.stat()
             connection, file = self._writing, self._file
-            committing = asyncio.get_running_loop().run_in_executor(
-                self._thread, lambda: self._commit_here(connection, file, orders)
-            )
-            return await result_of(committing)  # the connection is in use until then
+            return await self._in_thread(partial(self._commit_here, connection, file, orders))
 
     def _commit_here(
         self, connection: AsyncConnection, file: os.stat_result | None, orders: Sequence[Order]
@@ -133,7 +152,16 @@ class SqliteStore:
         outcomes = run_here(_transaction(connection, orders))
         if file is None or not os.path.samestat(file, self._path.stat()):
             raise OSError(errno.ESTALE, "another file stands in the database's place", self.place)
+        self.free_bytes = sqlite_space.free_bytes(_driver_of(connection))
         return outcomes
+
+
+def _driver_of(connection: AsyncConnection) -> DirectConnection:
+    """The writing connection itself, which must be used in its thread and in no transaction."""
+    assert connection.sync_connection is not None, "the writer's connection is open"
+    driver = connection.sync_connection.connection.driver_connection
+    assert isinstance(driver, DirectConnection), "the writer's engine makes no other"
+    return driver
 
 
 @contextmanager
@@ -218,6 +246,7 @@ def _writer_engine(url: str, path: Path) -> AsyncEngine:
     engine = create_async_engine(url, pool_size=1, max_overflow=0, async_creator=connect)
     _prepare(
         engine,
+        *sqlite_space.PRAGMAS,
         "PRAGMA journal_mode=WAL",
         "PRAGMA synchronous=FULL",
         "PRAGMA foreign_keys=ON",

@@ -31,7 +31,7 @@ def test_tables_that_were_brought_up_are_those_of_this_version(storage: Storage)
     assert "the tables are those of this version" in checked.output
 
 
-@pytest.mark.parametrize("command", [("check",), ("backup", "copy")])
+@pytest.mark.parametrize("command", [("check",), ("backup", "copy"), ("compact",)])
 @pytest.mark.parametrize("folder", ["", "typo"])
 def test_where_no_database_is_none_is_made(
     command: tuple[str, ...], folder: str, tmp_path: Path
@@ -68,6 +68,29 @@ async def test_no_service_starts_on_a_file_that_is_no_database(tmp_path: Path) -
     with pytest.raises(DatabaseDamagedError, match="wanted an intact database"):
         async with serve(tmp_path):
             pass
+
+
+@pytest.mark.anyio
+async def test_a_database_is_compacted_once_its_service_has_stopped(tmp_path: Path) -> None:
+    async with serve(tmp_path) as api:
+        run_id = await api.new_run()
+        await api.post(run_id, frame(1, [1.0, 2.0]))
+        refused = run("compact", "--data-dir", tmp_path)
+    compacted = run("compact", "--data-dir", tmp_path)
+
+    assert (refused.exit_code, compacted.exit_code) == (2, 0)
+    assert "MiB before" in compacted.output
+    async with serve(tmp_path, admin_key=api.admin_key) as again:
+        assert (await again.series(run_id, metric="loss"))["values"] == [1.0, 2.0]
+
+
+def test_postgresql_is_referred_to_its_own_tools_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNWATCH_DATABASE_URL", "postgresql://runwatch@127.0.0.1/none")
+
+    refused = run("compact")
+
+    assert refused.exit_code == 2
+    assert "use VACUUM FULL" in " ".join(refused.output.split())
 
 
 @pytest.mark.anyio
