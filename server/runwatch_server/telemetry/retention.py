@@ -11,7 +11,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch.vocabulary import RunId
+from runwatch.vocabulary import RunId, Severity
 from runwatch_server.alerts.records import Resolution
 from runwatch_server.alerts.tables import alerts
 from runwatch_server.telemetry.packs.queries import delete_packs, packs_among
@@ -29,20 +29,24 @@ _ALERT_END: Final = sa.case(
 )
 """An alert that was never resolved lasts to the run's end; the evidence is how it came about."""
 _KEY: Final = (frames.c.run_id, frames.c.attempt, frames.c.rank, frames.c.seq)
-_IN_ROLLUPS: Final = sa.and_(
-    segments.c.run_id == frames.c.run_id,
-    segments.c.attempt == frames.c.attempt,
-    segments.c.rank == frames.c.rank,
-    segments.c.segment == frames.c.segment,
-    frames.c.num_steps > 0,
-    frames.c.first_step + frames.c.num_steps <= segments.c.rolled_to,
+_IN_ROLLUPS: Final = sa.or_(
+    frames.c.num_steps == 0,  # it brought events, which are stored by themselves
+    sa.exists().where(
+        segments.c.run_id == frames.c.run_id,
+        segments.c.attempt == frames.c.attempt,
+        segments.c.rank == frames.c.rank,
+        segments.c.segment == frames.c.segment,
+        frames.c.first_step + frames.c.num_steps <= segments.c.rolled_to,
+    ),
 )
+_PINS: Final = sa.and_(alerts.c.firing_step.is_not(None), alerts.c.severity != Severity.INFO.value)
+"""Whether an alert keeps the frames around it: what only informs is not looked into later."""
 _IS_EVIDENCE: Final = (
     sa.select(alerts.c.id)
     .where(
         alerts.c.run_id == frames.c.run_id,
         alerts.c.attempt >= frames.c.attempt,  # its cause may lie in an earlier attempt
-        alerts.c.firing_step.is_not(None),
+        _PINS,
         frames.c.first_step + frames.c.num_steps > alerts.c.onset_step - EVIDENCE_STEPS,
         frames.c.first_step <= _ALERT_END + EVIDENCE_STEPS,
     )
@@ -75,8 +79,7 @@ async def removable_frames(
 
 
 async def remove_frames(connection: AsyncConnection, run_id: RunId, *, with_evidence: bool) -> int:
-    """Remove frames that are not in packs and lie wholly in rollups. The last steps of a segment,
-    which were never aggregated, stay."""
+    """Remove frames that are not in packs and lie wholly in rollups."""
     found = (await connection.execute(_removable(run_id, with_evidence).limit(_CHUNK_FRAMES))).all()
     if found:
         await _move_marks(connection, run_id)
@@ -136,7 +139,7 @@ def _of_layers(run_id: RunId) -> tuple[sa.ColumnElement[bool], ...]:
 
 
 def _removable(run_id: RunId, with_evidence: bool) -> sa.Select[str, int, int, int]:
-    query = sa.select(*_KEY).join(segments, _IN_ROLLUPS).where(frames.c.run_id == run_id)
+    query = sa.select(*_KEY).where(frames.c.run_id == run_id, _IN_ROLLUPS)
     return query if with_evidence else query.where(~_IS_EVIDENCE)
 
 
@@ -154,7 +157,7 @@ def _removable_packs(run_id: RunId, with_evidence: bool) -> sa.Select[*tuple[Any
         .where(
             alerts.c.run_id == packs.c.run_id,
             alerts.c.attempt >= packs.c.attempt,
-            alerts.c.firing_step.is_not(None),
+            _PINS,
             packs.c.last_step >= alerts.c.onset_step - EVIDENCE_STEPS,
             packs.c.first_step <= _ALERT_END + EVIDENCE_STEPS,
         )

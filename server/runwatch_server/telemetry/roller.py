@@ -2,9 +2,9 @@
 
 Every 1024 steps that a segment has completed become tiles of 64-step buckets. 16 of these tiles
 become one of 512-step buckets, and 8 of those one of 4096-step buckets. Metrics are also kept step
-by step (level 1): they are few, and their charts are examined closely. Each stretch is one write,
-together with the mark of how far aggregation has come: if the service is killed in the middle, it
-aggregates the stretch again.
+by step (level 1): they are few, and their charts are examined closely. Once the run has ended, its
+last steps are aggregated too, however few. Each stretch is one write, together with the mark of how
+far aggregation has come: if the service is killed in the middle, it aggregates the stretch again.
 """
 
 import asyncio
@@ -50,29 +50,28 @@ class Roller:
     async def roll(self) -> int:
         """Aggregate what is finished; returns the number of stretches of 1024 steps."""
         num_done = 0
-        async for segment in self._unrolled():
-            roll = partial(self._roll_segment, segment)
+        async for segment, has_ended in self._unrolled():
+            roll = partial(self._roll_segment, segment, _settled(segment, has_ended=has_ended))
             part = f"attempt {segment.attempt}, rank {segment.rank}, segment {segment.segment}"
             num_done += await self._tasks.do(segment.run_id, roll, part=part) or 0
         return num_done
 
-    async def _unrolled(self) -> AsyncIterator[SegmentRow]:
-        found: list[SegmentRow] = []
+    async def _unrolled(self) -> AsyncIterator[tuple[SegmentRow, bool]]:
+        found: list[tuple[SegmentRow, bool]] = []
         while True:
             async with self._database.read() as connection:
                 found = await segment_queries.list_unrolled(
                     connection,
                     UNIT + _SETTLED,
-                    after=found[-1] if found else None,
+                    after=found[-1][0] if found else None,
                     limit=_PAGE_SEGMENTS,
                 )
-            for segment in found:
-                yield segment
+            for one in found:
+                yield one
             if len(found) < _PAGE_SEGMENTS:
                 return
 
-    async def _roll_segment(self, segment: SegmentRow) -> int:
-        settled = segment.last_step - _SETTLED
+    async def _roll_segment(self, segment: SegmentRow, settled: int) -> int:
         rolled_to = segment.rolled_to
         for num_done in range(_MAX_UNITS):
             if rolled_to + UNIT > settled:
@@ -122,3 +121,11 @@ class Roller:
             return True
 
         return end if await self._database.write(work, of=segment.run_id) else None
+
+
+def _settled(segment: SegmentRow, *, has_ended: bool) -> int:
+    """The step up to which a segment can be aggregated. Once its run has ended, that is the end of
+    its last unit, however few steps that holds: its frames could never be removed otherwise."""
+    if has_ended:
+        return segment.last_step // UNIT * UNIT + UNIT
+    return segment.last_step - _SETTLED

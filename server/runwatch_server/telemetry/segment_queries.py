@@ -6,6 +6,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.vocabulary import RunId
+from runwatch_server.runs.tables import runs
 from runwatch_server.telemetry.history import Stretch
 from runwatch_server.telemetry.tables import segments
 
@@ -62,19 +63,26 @@ async def list_segments_of_ranks(
 
 async def list_unrolled(
     connection: AsyncConnection, num_steps: int, *, after: SegmentRow | None, limit: int
-) -> list[SegmentRow]:
-    """Segments that hold this many steps beyond their rollups, in the order of their keys."""
+) -> list[tuple[SegmentRow, bool]]:
+    """Segments that hold this many steps beyond their rollups, or any if their run has ended, in
+    the order of their keys, each with whether its run has ended."""
     key = tuple(segments.primary_key.columns)
+    has_ended = sa.exists().where(runs.c.id == segments.c.run_id, runs.c.ended_at.is_not(None))
     query = (
-        sa.select(segments)
-        .where(segments.c.last_step - segments.c.rolled_to >= num_steps)
+        sa.select(segments, has_ended.label("has_ended"))
+        .where(
+            sa.or_(
+                segments.c.last_step - segments.c.rolled_to >= num_steps,
+                sa.and_(segments.c.last_step >= segments.c.rolled_to, has_ended),
+            )
+        )
         .order_by(*key)
         .limit(limit)
     )
     if after is not None:
         last = (after.run_id, after.attempt, after.rank, after.segment)
         query = query.where(sa.tuple_(*key) > last)
-    return [_segment(row) for row in await connection.execute(query)]
+    return [(_segment(row), bool(row.has_ended)) for row in await connection.execute(query)]
 
 
 async def set_rolled(

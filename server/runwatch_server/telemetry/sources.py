@@ -73,7 +73,7 @@ class Source:
         *finer, level = levels
         begin = await self._first_bucket(level, first)
         summed_to = self.segment.rolled_to - self.segment.rolled_to % TILE_STEPS[level]
-        stop = min(end, summed_to) // level * level
+        stop = await self._end_bucket(level, min(end, summed_to))
         if begin >= stop:
             return await self._pieces(finer, first, end, width)
         return [
@@ -91,6 +91,15 @@ class Source:
             return first
         is_all = level == LEVELS[0] and await self._are_removed(first, whole)
         return first if is_all else whole
+
+    async def _end_bucket(self, level: int, end: int) -> int:
+        """The step up to which buckets of a level can be used for a stretch that ends before `end`:
+        of a bucket that ends later, under the same conditions as for one that begins earlier."""
+        whole = end // level * level
+        if end == whole or end > self.segment.last_step:
+            return -(-end // level) * level
+        is_all = level == LEVELS[0] and await self._are_removed(whole, end)
+        return whole + level if is_all else whole
 
     async def _are_removed(self, first: int, end: int) -> bool:
         """Whether only rollups are left of a layer's steps."""

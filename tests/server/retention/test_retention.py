@@ -12,7 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tests.server.harness import Api, HandClock, Storage, both_engines, frame, serve
 from tests.server.telemetry.test_histograms_api import with_histograms
 
+from runwatch.frames import Event
 from runwatch.vocabulary import RunId
+from runwatch_server.alerts.tables import alerts
 from runwatch_server.retention import queries
 from runwatch_server.retention.ages import Ages
 from runwatch_server.telemetry import retention as telemetry
@@ -34,7 +36,7 @@ async def api(storage: Storage, hand_clock: HandClock) -> AsyncIterator[Api]:
 
 
 async def ended_run(api: Api, *, project: str = "default", bad_step: int | None = None) -> RunId:
-    """7000 steps, summed up but for the last; where there is a bad one, with an alert."""
+    """7000 steps, all of them summed up; where there is a bad one, with an alert."""
     run_id = await api.new_run(project=project)
     for seq in range(1, NUM_FRAMES + 1):
         first_step = STEPS * (seq - 1)
@@ -78,9 +80,9 @@ async def test_a_project_keeps_its_frames_for_as_long_as_it_says(
     removed = await api.services.retention.remove_due()
 
     assert set(told) == {short}
-    assert told[short]["frames"]["number"] == removed.num_frames == 12
+    assert told[short]["frames"]["number"] == removed.num_frames == NUM_FRAMES
     assert told[short]["frames"]["num_bytes"] > 0
-    assert await count(api, frames, short) == NUM_FRAMES - 12
+    assert await count(api, frames, short) == 0
     assert await count(api, frames, usual) == NUM_FRAMES
     assert await due(api) == {}
 
@@ -112,8 +114,8 @@ async def test_evidence_outlives_the_other_frames_and_goes_with_its_own_time(
     hand_clock.now += 8 * DAY_S
     await api.services.retention.remove_due()
 
-    assert with_evidence > 2
-    assert await count(api, frames, run_id) == 2
+    assert with_evidence > 0
+    assert await count(api, frames, run_id) == 0
     loss = await api.series(run_id, metric="loss", points=10_000)
     assert len(loss["steps"]) == STEPS * NUM_FRAMES
 
@@ -131,7 +133,46 @@ async def test_what_led_to_an_alert_stays_though_an_earlier_attempt_trained_it(
     hand_clock.now += 31 * DAY_S
     removed = await api.services.retention.remove_due()
 
-    assert removed.num_frames == 9  # of 12 that are summed up: those before step 7001 - 2048
+    assert removed.num_frames == 9  # of 15: those before step 7001 - 2048
+
+
+@pytest.mark.parametrize("num_steps", [1, 40, 900, 1024, 1100])
+async def test_a_run_of_few_steps_goes_too_and_its_sums_stay(
+    api: Api, hand_clock: HandClock, num_steps: int
+) -> None:
+    run_id = await api.new_run()
+    losses, stats = np.linspace(3.0, 2.0, num_steps), np.ones((num_steps, 2), np.float32)
+    news = Event(step=num_steps - 1, kind="note", at=1.7e9)
+    for sent in (frame(1, losses, stats=stats), frame(2, [], events=(news,))):
+        assert (await api.post(run_id, sent)).status_code == 200
+    await api.services.roller.roll()
+    await api.json("POST", f"/runs/{run_id}/attempts/1/close", json={"status": "finished"})
+    await api.services.roller.roll()
+    loss = await api.series(run_id, metric="loss")
+
+    hand_clock.now += 31 * DAY_S
+    removed = await api.services.retention.remove_due()
+
+    assert (removed.num_frames, await count(api, frames, run_id)) == (2, 0)
+    assert await api.series(run_id, metric="loss") == loss
+    layer = await api.series(run_id, layer="last.weight", stat="grad_norm")
+    assert sum(layer["count"]) == num_steps
+    part = await api.series(run_id, layer="last.weight", stat="grad_norm", to=0)
+    assert sum(part["count"]) == min(num_steps, 64)  # nothing finer is left
+
+
+async def test_what_only_informs_keeps_no_frames(api: Api, hand_clock: HandClock) -> None:
+    run_id = await ended_run(api, bad_step=5000)
+    async with api.services.database.read() as connection:
+        pinning = await telemetry.removable_frames(connection, run_id, with_evidence=False)
+    inform = alerts.update().where(alerts.c.run_id == run_id).values(severity="info")
+    await api.services.database.write(lambda connection: connection.execute(inform))
+
+    hand_clock.now += 31 * DAY_S
+    removed = await api.services.retention.remove_due()
+
+    assert pinning.number < NUM_FRAMES
+    assert removed.num_frames == NUM_FRAMES
 
 
 async def test_histograms_are_told_before_they_go(api: Api, hand_clock: HandClock) -> None:
@@ -180,7 +221,7 @@ async def test_nothing_of_a_pinned_run_goes_until_it_is_let_go(
     gone = await api.services.retention.remove_due()
 
     assert (pinned["pinned"], pinned["in_force"]["raw_days"]) == (True, 30)
-    assert (kept.num_frames, still_kept.num_frames, gone.num_frames) == (0, 0, 12)
+    assert (kept.num_frames, still_kept.num_frames, gone.num_frames) == (0, 0, NUM_FRAMES)
 
 
 async def test_a_pin_that_is_set_in_the_middle_of_a_round_keeps_the_rest(
@@ -218,7 +259,7 @@ async def test_a_run_that_has_nothing_left_holds_up_no_write(
     monkeypatch.setattr(telemetry, "remove_packs", ask)
     again = await api.services.retention.remove_due()
 
-    assert (first.num_frames, again.num_frames, asked) == (12, 0, [])
+    assert (first.num_frames, again.num_frames, asked) == (NUM_FRAMES, 0, [])
 
 
 async def test_what_is_not_said_of_a_run_stays_as_it_was(api: Api) -> None:
