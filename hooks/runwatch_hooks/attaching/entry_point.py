@@ -55,6 +55,7 @@ from runwatch_hooks.transport import Transport, TransportSettings
 from runwatch_hooks.watch import Watch
 from runwatch_hooks.watching.attached_watch import AttachedWatch
 from runwatch_hooks.watching.inert_watch import InertWatch
+from runwatch_hooks.wrapping.untraced import untraced_class
 
 log = OwnLog(__name__)
 
@@ -238,7 +239,7 @@ def _open(
         open_sensors=lambda: open_sensors(uuids_of(objects.modules)),
     )
     note(objects.modules.values(), watch.lifetime)
-    return AttachedWatch(watch)
+    return untraced_class(AttachedWatch, Watch)(watch)
 
 
 def _warn_if_parted(

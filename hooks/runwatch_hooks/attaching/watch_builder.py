@@ -26,9 +26,11 @@ from runwatch_hooks.reporting.reports import Reports
 from runwatch_hooks.seeing.own_time import OwnTime
 from runwatch_hooks.seeing.probe import Probe
 from runwatch_hooks.settings.options import Options
+from runwatch_hooks.watch import Watch
 from runwatch_hooks.watching.boundary import Boundary
 from runwatch_hooks.watching.command_execution import executor_for
 from runwatch_hooks.watching.live_watch import LiveWatch
+from runwatch_hooks.wrapping.untraced import untraced_class
 
 
 def build_watch(
@@ -89,7 +91,7 @@ def build_watch(
         checkpoint=_checkpointer(keeper, state, lr_scale, actor, faults),
         checkpoint_every=options.checkpoint_every,
     )
-    watch = LiveWatch(
+    watch = untraced_class(LiveWatch, Watch, "_enter_phase", "_leave_phase")(
         team.attempt.run_id,
         probe=probe,
         faults=faults,

@@ -1,12 +1,13 @@
 """Wrappers around functions of torch, which do nothing while torch.compile traces a call."""
 
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 import torch
 
 from runwatch_hooks.wrapping.untraced import untraced
-from runwatch_hooks.wrapping.wraps import Subscriptions, Wrap
+from runwatch_hooks.wrapping.wraps import Listeners, Subscriptions, Wrap
 
 
 class TorchWrap(Wrap):
@@ -29,7 +30,19 @@ def untraced_wrap() -> type[Wrap]:
 
 
 class TorchSubscriptions(Subscriptions):
-    """Subscriptions to functions that may be traced."""
+    """Subscriptions to functions that may be traced. Where torch has given up compiling a wrapper,
+    it runs as it is, and what it calls would be traced: so the listeners are not."""
 
     def __init__(self) -> None:
         super().__init__(TorchWrap)
+
+    def listen(self, owner: ModuleType | type, name: str, listeners: Listeners) -> None:
+        before, after = listeners.before, listeners.after
+        super().listen(
+            owner,
+            name,
+            Listeners(
+                before=None if before is None else untraced(before),
+                after=None if after is None else untraced(after),
+            ),
+        )
