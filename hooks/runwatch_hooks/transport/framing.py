@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from runwatch.errors import FrameError
 from runwatch.frames import MAX_STEPS, Event, Frame
 from runwatch.layouts import Layout
-from runwatch.nonfinite import ABSENT_64
+from runwatch.nonfinite import ABSENT_32, ABSENT_64
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.transport.losses import Loss, LossReason
 from runwatch_hooks.transport.row_queue import Item
@@ -23,9 +23,12 @@ _MAX_EVENTS: Final = 256
 _MOST_MIXED_METRICS: Final = 128
 """Rows with different metrics (a loss per task in turn, an accuracy now and then) share a frame up
 to this many names. A metric that a row lacks is 'not recorded', and takes eight bytes."""
+_MOST_FILLED_BYTES: Final = 2**16
+"""A row without layers (a micro-batch without an optimizer step) shares a frame with rows that have
+some, unless it would take more than this: its layers are then filled with 'not recorded'."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Draft:
     """The rows and events of one frame."""
 
@@ -33,14 +36,16 @@ class Draft:
     events: list[Event] = field(default_factory=list[Event])
     names: dict[str, None] = field(default_factory=dict[str, None])
     """Names of the rows' metrics, in the order in which they first occurred."""
+    layout: Layout | None = None
+    """That of all its rows with layers; None if none has any."""
+    stats_bytes: int = 0
+    """Bytes of a row's layers."""
 
     def add(self, row: Row) -> None:
         self.rows.append(row)
         self.names.update(dict.fromkeys(row.metrics))
-
-    @property
-    def layout(self) -> Layout | None:
-        return _layout(self.rows[0]) if self.rows else None
+        self.layout = self.layout or _layout(row)
+        self.stats_bytes = max(self.stats_bytes, _stats_bytes(row))
 
     def to_loss(self, reason: LossReason) -> Loss:
         steps = [row.step for row in self.rows] + [event.step for event in self.events]
@@ -99,10 +104,12 @@ def frame_of(draft: Draft, *, rank: int, seq: int, segment: int) -> Frame:
 def _stats_of(rows: list[Row], layout: Layout | None) -> NDArray[np.float32]:
     if layout is None:
         return np.empty((len(rows), 0), np.float32)
-    columns = [row.stats for row in rows if row.stats is not None]
-    if any(column.shape != columns[0].shape for column in columns):
+    given = [row.stats for row in rows if row.stats is not None and row.stats.size]
+    if any(columns.shape != given[0].shape for columns in given):
         raise FrameError("stats: found rows of different lengths under one layout")
-    return np.stack(columns)
+    stats = np.full((len(rows), len(given[0])), ABSENT_32)
+    stats[[_layout(row) is not None for row in rows]] = given
+    return stats
 
 
 def _continues(draft: Draft, row: Row, max_bytes: int) -> bool:
@@ -111,7 +118,7 @@ def _continues(draft: Draft, row: Row, max_bytes: int) -> bool:
         row.step == last.step + 1
         and not row.histograms  # they fill the header of a frame
         and row.segment == last.segment
-        and _same_layout(last, row)
+        and _fits_layout(draft, row)
         and len(draft.rows) < MAX_STEPS
         and _has_room_for(draft, row, max_bytes)
     )
@@ -122,7 +129,7 @@ def _has_room_for(draft: Draft, row: Row, max_bytes: int) -> bool:
     is_mixed = draft.names.keys() != row.metrics.keys()
     if is_mixed and not (len(names) <= _MOST_MIXED_METRICS and _can_be_sent(names)):
         return False
-    stats_bytes = 0 if row.stats is None else row.stats.nbytes
+    stats_bytes = max(_stats_bytes(row), draft.stats_bytes)
     return (len(draft.rows) + 1) * (8 * (1 + len(names)) + stats_bytes) <= max_bytes
 
 
@@ -136,13 +143,19 @@ def _can_be_sent(names: Iterable[str]) -> bool:
     return True
 
 
-def _same_layout(left: Row, right: Row) -> bool:
-    ours, theirs = _layout(left), _layout(right)
+def _fits_layout(draft: Draft, row: Row) -> bool:
+    ours, theirs = draft.layout, _layout(row)
     if ours is theirs:
         return True
-    return ours is not None and theirs is not None and ours.hash == theirs.hash
+    if ours is None or theirs is None:
+        return max(_stats_bytes(row), draft.stats_bytes) <= _MOST_FILLED_BYTES
+    return ours.hash == theirs.hash
 
 
 def _layout(row: Row) -> Layout | None:
     """The row's layout; None if it has no stats under it."""
     return row.layout if row.stats is not None and row.stats.size else None
+
+
+def _stats_bytes(row: Row) -> int:
+    return 0 if row.stats is None else row.stats.nbytes

@@ -32,10 +32,9 @@ def test_consecutive_steps_travel_together() -> None:
         row(3),
         row(4, segment=1),
         row(4, layout=OTHER),
-        row(4, layout=None, stats=None),
         row(4, metrics={f"own/{number}": 1.0 for number in range(128)}),
     ],
-    ids=["gap", "same step", "segment", "layout", "no layout", "too many metrics"],
+    ids=["gap", "same step", "segment", "layout", "too many metrics"],
 )
 def test_a_change_begins_a_new_frame(second: Row) -> None:
     assert steps_of(row(3), second) == [[3], [second.step]]
@@ -53,6 +52,31 @@ def test_rows_with_metrics_of_their_own_travel_together_and_lack_the_others() ->
     assert is_absent(frame.metrics).tolist() == [[False, False, True], [False, True, False]]
     assert frame.metrics[:, 0].tolist() == [1.0, 3.0]
     assert math.isnan(frame.metrics[1, 2])
+
+
+def test_steps_without_layers_travel_with_the_others_and_have_none_recorded() -> None:
+    rows = [row(step, layout=None, stats=None) if step % 4 else row(step) for step in range(2, 8)]
+    (draft,) = drafts_of(rows)
+    frame = decode_frame(encode_frame(frame_of(draft, rank=0, seq=1, segment=0)))
+
+    assert frame.layout_hash == LAYOUT.hash
+    assert frame.metrics[:, 0].tolist() == [3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+    assert is_absent(frame.stats).all(axis=1).tolist() == [True, True, False, True, True, True]
+    assert frame.stats[2].tolist() == [4.0, 4.0]
+
+
+def test_but_not_where_filling_in_their_layers_would_take_much_room() -> None:
+    wide = Layout(tuple(Layer(f"layer{number}") for number in range(17_000)), ("grad_norm",))
+    large = row(4, layout=wide, stats=np.zeros(17_000, np.float32))
+
+    assert steps_of(row(3, layout=None, stats=None), large) == [[3], [4]]
+    assert steps_of(large, row(5, layout=None, stats=None), row(6)) == [[4], [5, 6]]
+
+
+def test_rows_under_two_layouts_share_no_frame_though_one_without_lies_between() -> None:
+    between = row(4, layout=None, stats=None)
+
+    assert steps_of(row(3), between, row(5, layout=OTHER)) == [[3, 4], [5]]
 
 
 def test_the_same_layout_in_another_object_changes_nothing() -> None:
