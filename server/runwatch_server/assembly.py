@@ -268,9 +268,7 @@ def _build(foundation: _Opened, alerting: Alerting, notifying: Notifying) -> Ser
         alerts=alerting.alerts,
         backtests=Backtests(database, packs),
         evaluators=alerting.evaluators,
-        run_removal=RunRemovalNotice(
-            alerting.context, alerting.announcer, partial(notifying.has_sent_ends, database)
-        ),
+        run_removal=RunRemovalNotice(alerting.context, partial(notifying.has_sent_ends, database)),
         ticker=alerting.ticker,
         announcer=alerting.announcer,
         event_streams=EventStreams(

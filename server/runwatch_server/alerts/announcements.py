@@ -10,6 +10,7 @@ from weakref import WeakSet
 
 from runwatch.alerts import AlertState
 from runwatch_server.alerts.recording.transitions import News
+from runwatch_server.alerts.records import Resolution
 
 log = logging.getLogger(__name__)
 
@@ -20,12 +21,13 @@ def _announce_in_log(one: News) -> None:
     """A warning if people are notified for the first time. An alert that comes back before it is
     over is told quietly: a loss that oscillates around a rule's level crosses it many times."""
     alert = one.alert
+    did_recover = alert.resolution in (None, Resolution.RECOVERED)
     log.log(
         logging.WARNING if one.acts else logging.INFO,
         "alert %s %s at step %d of run %s (%s): %s",
         alert.rule,
-        alert.state,
-        alert.last_step,
+        alert.state if did_recover else f"{alert.state} ({alert.resolution})",
+        one.step,
         alert.run_id,
         alert.severity,
         alert.facts.summary,

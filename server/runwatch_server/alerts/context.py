@@ -79,9 +79,10 @@ class AlertingContext:
         why: str,
         *,
         last_step: int | None = None,
-    ) -> None:
-        """Resolve alerts that nothing else will ever resolve (see `recording.end_alerts`)."""
-        await end_alerts(
+    ) -> list[News]:
+        """Resolve alerts that nothing else will ever resolve (see `recording.end_alerts`). The
+        news is for `on_news`, after the commit."""
+        return await end_alerts(
             connection,
             alerts,
             resolution=resolution,

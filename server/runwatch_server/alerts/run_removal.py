@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.vocabulary import RunId, RunState
 from runwatch_server.alerts import queries
-from runwatch_server.alerts.announcements import Announcer
 from runwatch_server.alerts.context import AlertingContext
+from runwatch_server.alerts.recording.transitions import News
 from runwatch_server.alerts.records import Resolution
 from runwatch_server.commands.queries import find_addressee
 
@@ -30,16 +30,16 @@ class RunRemovalNotice:
     a run's alerts have been notified of their end."""
 
     context: AlertingContext
-    announcer: Announcer
     all_notified: Callable[[RunId], Awaitable[bool]]
 
     async def notify(self, run_id: RunId) -> None:
         """End a run's alerts and wait, at most 10 s, until that has been sent. A run that is still
         going cannot be deleted, and nothing is sent about it."""
         work = partial(self._end_alerts, run_id=run_id)
-        if not await self.context.database.write(work, of=run_id):
+        news = await self.context.database.write(work, of=run_id)
+        if news is None:
             return
-        self.announcer.wake()
+        self.context.on_news(news)
         try:
             async with asyncio.timeout(_TELL_S):
                 while not await self.all_notified(run_id):
@@ -50,19 +50,18 @@ class RunRemovalNotice:
                 run_id,
             )
 
-    async def _end_alerts(self, connection: AsyncConnection, run_id: RunId) -> bool:
-        """End the run's alerts if it may be deleted; returns whether it may."""
+    async def _end_alerts(self, connection: AsyncConnection, run_id: RunId) -> list[News] | None:
+        """End the run's alerts if it may be deleted; None if it may not."""
         addressee = await find_addressee(connection, run_id)
         if addressee is None or not _may_go(addressee.state):
-            return False
-        await self.context.end_alerts(
+            return None
+        return await self.context.end_alerts(
             connection,
             await queries.list_open(connection, run_id),
             Resolution.RUN_ENDED,
             "the run was removed",
             last_step=addressee.last_step,
         )
-        return True
 
 
 def _may_go(state: RunState) -> bool:

@@ -21,6 +21,7 @@ from runwatch_server.alerts.context import AlertingContext
 from runwatch_server.alerts.evaluation.evaluators import Evaluators
 from runwatch_server.alerts.failures.monitor import FailureMonitor
 from runwatch_server.alerts.groups.monitor import GroupMonitor
+from runwatch_server.alerts.recording.transitions import News
 from runwatch_server.alerts.records import Resolution
 from runwatch_server.commands.queries import find_addressee
 from runwatch_server.commands.records import Addressee
@@ -161,13 +162,13 @@ class Ticker:
         )
 
     async def _end_run(self, addressee: Addressee) -> None:
-        async def work(connection: AsyncConnection) -> None:
+        async def work(connection: AsyncConnection) -> list[News]:
             left = [
                 alert
                 for alert in await queries.list_open(connection, addressee.run_id)
                 if alert.rule != RUN_FAILED
             ]
-            await self._context.end_alerts(
+            return await self._context.end_alerts(
                 connection,
                 left,
                 Resolution.RUN_ENDED,
@@ -175,4 +176,4 @@ class Ticker:
                 last_step=addressee.last_step,
             )
 
-        await self._context.database.write(work, of=addressee.run_id)
+        self._context.on_news(await self._context.database.write(work, of=addressee.run_id))

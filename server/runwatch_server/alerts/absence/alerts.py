@@ -168,10 +168,11 @@ class AbsenceAlerts:
             addressee = await find_addressee(connection, run_id)
             if addressee is None:
                 return [], None, False
+            if known is None and (stored := (await _stored(connection, run_id)).get(key)):
+                # Opened by a write that was committed, but whose answer was lost.
+                return [], stored, False
             num_before = await queries.count_episodes(connection, run_id, rule.name, attempt)
-            standing = NOWHERE
-            if rule.name not in OF_CONTACT and _fires(change):
-                standing = await self._find_standing(connection, run_id, team)
+            standing = await self._find_standing(connection, run_id, verdict)
             transition, open_alert = transition_of(
                 rule,
                 change,
@@ -205,9 +206,13 @@ class AbsenceAlerts:
         self._context.on_news(news)
 
     async def _find_standing(
-        self, connection: AsyncConnection, run_id: RunId, team: Sequence[RankFacts]
+        self, connection: AsyncConnection, run_id: RunId, verdict: _Verdict
     ) -> Standing:
-        """Where the ranks stand, by what they told; they stand still, so it is still true."""
+        """Where the ranks stand when an alert fires that steps are missing, by what they told; they
+        stand still, so it is still true."""
+        if verdict.rule.name in OF_CONTACT or not _fires(verdict.change):
+            return NOWHERE
+        team = verdict.team
         attempt = team[0].attempt
         first_step = min((rank.last_step or 0 for rank in team), default=0)
         told = await event_queries.list_stalls(connection, run_id, attempt, first_step=first_step)
@@ -241,7 +246,7 @@ class AbsenceAlerts:
         if not keys:
             return
 
-        async def work(connection: AsyncConnection) -> None:
+        async def work(connection: AsyncConnection) -> list[News]:
             await self._context.ownership.check(connection, run_id)
             ending = [
                 alert
@@ -249,11 +254,12 @@ class AbsenceAlerts:
                 if not alert.rule_hash
                 and _Key(run_id, alert.attempt, alert.rank, alert.rule) in keys
             ]
-            await self._context.end_alerts(connection, ending, resolution, why)
+            return await self._context.end_alerts(connection, ending, resolution, why)
 
-        await self._context.database.write(work, of=run_id)
+        news = await self._context.database.write(work, of=run_id)
         for key in keys:
             del self._alerts_of(run_id)[key]
+        self._context.on_news(news)
 
     async def _recall(self, run_id: RunId) -> str | None:
         """Load the open alerts about silence from before a restart, or from the replica that judged
@@ -264,12 +270,7 @@ class AbsenceAlerts:
             addressee = await find_addressee(connection, run_id)
             if addressee is None:
                 return None
-            for alert in await queries.list_open(connection, run_id):
-                if not alert.rule_hash and alert.rule not in _OF_NO_SILENCE:
-                    key = _Key(run_id, alert.attempt, alert.rank, alert.rule)
-                    entered = await event_queries.last_event(connection, alert, kind=alert.state)
-                    since = alert.onset_at if entered is None else entered.at
-                    self._alerts_of(run_id)[key] = absence_alert_of(alert, since=since)
+            self._alerts_of(run_id).update(await _stored(connection, run_id))
         self._projects[run_id] = addressee.project
         self._last_steps[run_id] = (addressee.attempt, addressee.last_step)
         return addressee.project
@@ -298,6 +299,18 @@ class AbsenceAlerts:
             last_step = None if addressee is None else addressee.last_step
             self._last_steps[run_id] = (first.attempt, last_step)
         return replace(first, last_step=last_step), *facts[1:]
+
+
+async def _stored(connection: AsyncConnection, run_id: RunId) -> dict[_Key, AbsenceAlert]:
+    """The open alerts about silence of a run, from the database."""
+    found: dict[_Key, AbsenceAlert] = {}
+    for alert in await queries.list_open(connection, run_id):
+        if not alert.rule_hash and alert.rule not in _OF_NO_SILENCE:
+            entered = await event_queries.last_event(connection, alert, kind=alert.state)
+            since = alert.onset_at if entered is None else entered.at
+            key = _Key(run_id, alert.attempt, alert.rank, alert.rule)
+            found[key] = absence_alert_of(alert, since=since)
+    return found
 
 
 def _fires(change: Change) -> bool:

@@ -158,9 +158,10 @@ class Consequences:
             lr_scale=lr_scale,
         )
 
-    async def end_older(self, connection: AsyncConnection, key: StreamKey) -> None:
+    async def end_older(self, connection: AsyncConnection, key: StreamKey) -> list[News]:
         """End the alerts of older attempts, since a new attempt starts afresh: those of each rank
-        with the rank's first frame, and with that of rank 0 those of ranks that no longer exist."""
+        with the rank's first frame, and with that of rank 0 those of ranks that no longer exist.
+        Returns their news."""
         attempt, rank = key.attempt, key.rank
         opened = await find_attempt(connection, self.run_id, attempt) if rank == 0 else None
         older = [
@@ -170,7 +171,7 @@ class Consequences:
             and alert.live
             and (alert.rank == rank or (opened is not None and alert.rank >= opened.world_size))
         ]
-        await self._context.end_alerts(
+        return await self._context.end_alerts(
             connection, older, Resolution.ATTEMPT_ENDED, f"attempt {attempt} began"
         )
 

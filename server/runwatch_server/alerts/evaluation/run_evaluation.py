@@ -150,8 +150,9 @@ class RunEvaluation:
         or none of them can be read. They would be waited for at each start, and by whoever looks at
         the run. Nothing is stored of a run that was itself removed."""
 
-        async def check_run(connection: AsyncConnection) -> None:
+        async def check_run(connection: AsyncConnection) -> list[News]:
             await self._consequences.addressee(connection)
+            return []
 
         await self._store_state(stream, check_run, upto_seq=last_seq)
         stream.queue.done(last_seq)
@@ -199,13 +200,14 @@ class RunEvaluation:
             source = self._consequences.source(
                 stream.key, addressee, judge.rule_set, segment=frames[0].frame.segment, live=live
             )
+            ended: list[News] = []
             if live and not stream.has_begun:
-                await self._consequences.end_older(connection, stream.key)
+                ended = await self._consequences.end_older(connection, stream.key)
             recorded = await self._consequences.record(
                 connection, source, frames, transitions, lr_scale=lr_scale
             )
             posted = await posting(connection, self.run_id) if recorded.ordered else None
-            return _BatchOutcome(recorded.news, live, recorded.is_explained, posted)
+            return _BatchOutcome([*ended, *recorded.news], live, recorded.is_explained, posted)
 
         outcome = await self._context.database.write(work, of=self.run_id)
         is_saved = after.state_seq == frames[-1].seq
@@ -238,7 +240,7 @@ class RunEvaluation:
         names = {rule.name for rule in rule_set.rules if rule.hash in kept}
         stream.judge = await stream.judge.with_rules(rule_set)
 
-        async def end_orphans(connection: AsyncConnection) -> None:
+        async def end_orphans(connection: AsyncConnection) -> list[News]:
             orphans = [
                 alert
                 for alert in await queries.list_open(connection, self.run_id)
@@ -246,7 +248,7 @@ class RunEvaluation:
                 and alert.rule_hash
                 and alert.rule not in names
             ]
-            await self._context.end_alerts(
+            return await self._context.end_alerts(
                 connection, orphans, Resolution.RULE_CHANGED, "the rule was changed or removed"
             )
 
@@ -256,11 +258,12 @@ class RunEvaluation:
     async def _store_state(
         self,
         stream: Stream,
-        also: Callable[[AsyncConnection], Awaitable[None]] | None = None,
+        also: Callable[[AsyncConnection], Awaitable[list[News]]] | None = None,
         *,
         upto_seq: int | None = None,
     ) -> None:
-        """Store the evaluator's state as that after a frame: by default the last one judged."""
+        """Store the evaluator's state as that after a frame: by default the last one judged. `also`
+        is done in the same transaction, and returns its news."""
         state = await stream.judge.state()
         evaluated_seq = stream.evaluation.evaluated_seq if upto_seq is None else upto_seq
         after = replace(
@@ -271,13 +274,14 @@ class RunEvaluation:
             rule_set=stream.judge.rule_set.hash,
         )
 
-        async def work(connection: AsyncConnection) -> None:
+        async def work(connection: AsyncConnection) -> list[News]:
             await self._store(connection, stream, after)
-            if also is not None:
-                await also(connection)
+            return [] if also is None else await also(connection)
 
-        await self._context.database.write(work, of=self.run_id)
+        news = await self._context.database.write(work, of=self.run_id)
         stream.evaluation, stream.is_stored = after, True
+        if news:
+            self._context.on_news(news)
 
     async def _store(self, connection: AsyncConnection, stream: Stream, after: Evaluation) -> None:
         await self._context.ownership.check(connection, self.run_id)

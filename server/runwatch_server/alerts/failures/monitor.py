@@ -69,12 +69,12 @@ class FailureMonitor:
         self._context.on_news(await self._context.database.write(work, of=failure.run_id))
 
     async def _end(self, told: ToldFailure, resolution: Resolution, why: str) -> None:
-        async def work(connection: AsyncConnection) -> None:
+        async def work(connection: AsyncConnection) -> list[News]:
             left = [
                 alert
                 for alert in await queries.list_open(connection, told.run_id)
                 if alert.rule == RUN_FAILED and alert.attempt == told.attempt
             ]
-            await self._context.end_alerts(connection, left, resolution, why)
+            return await self._context.end_alerts(connection, left, resolution, why)
 
-        await self._context.database.write(work, of=told.run_id)
+        self._context.on_news(await self._context.database.write(work, of=told.run_id))

@@ -149,12 +149,14 @@ async def end_alerts(
     at: float,
     notify: Notify,
     last_step: int | None = None,
-) -> None:
+) -> list[News]:
     """Resolve alerts that nothing else will ever resolve, because what they watched is over.
+    Returns their news.
 
     `last_step` is the last step of what they watched, up to which they held; without it, the last
     step at which each alert changed is taken.
     """
+    news: list[News] = []
     for alert in alerts:
         if alert.state is AlertState.PENDING:
             await queries.delete_alert(connection, alert)
@@ -179,6 +181,8 @@ async def end_alerts(
             detail={"reason": ENDED, "why": why, "resolution": resolution},
         )
         await notify(connection, after)
+        news.append(News(after, step, (), (), before=alert.state, acts=False))
+    return news
 
 
 async def watch_recovery(
