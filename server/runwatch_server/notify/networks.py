@@ -11,7 +11,7 @@ import socket
 import sys
 from collections.abc import Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from threading import Lock, local
 from typing import Any, Final, NamedTuple
 
@@ -117,6 +117,20 @@ class _ThreadGuard(local):
     guard: ConnectionGuard | None = None
 
 
+_GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
+"""All that is assigned to the public internet (RFC 4291); `is_global` is true of more."""
+
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+"""The last four bytes are the IPv4 address that a NAT64 gateway connects to (RFC 6052)."""
+
+_RELAYED: Final = (
+    IPv6Network("2002::/16"),  # 6to4: an IPv4 address follows (RFC 3056)
+    IPv6Network("2001::/32"),  # Teredo: likewise (RFC 4380)
+    IPv4Network("192.88.99.0/24"),  # the relays of 6to4 (RFC 7526)
+    IPv4Network("192.0.0.0/24"),  # protocol assignments (RFC 6890); Python before 3.13 has a part
+)
+"""Not public hosts, though `is_global` of some Python calls them so."""
+
 _thread_guard: Final = _ThreadGuard()
 _installed: Final[list[bool]] = []
 
@@ -127,11 +141,24 @@ def may_connect(address: str, allowed: Sequence[Network]) -> bool:
         ip = ip_address(address.partition("%")[0])
     except ValueError:
         return False
-    if isinstance(ip, IPv6Address) and ip.ipv4_mapped is not None:
-        ip = ip.ipv4_mapped
-    if any(ip.version == network.version and ip in network for network in allowed):
+    if isinstance(ip, IPv6Address):
+        ip = _within(ip)
+    if _is_in(ip, allowed):
         return True
-    return ip.is_global and not ip.is_multicast
+    if ip.version == 6 and ip not in _GLOBAL_UNICAST:
+        return False
+    return ip.is_global and not ip.is_multicast and not _is_in(ip, _RELAYED)
+
+
+def _within(ip: IPv6Address) -> IPv4Address | IPv6Address:
+    """The IPv4 address that the connection really goes to, if there is one."""
+    if ip in _NAT64:
+        return IPv4Address(ip.packed[-4:])
+    return ip.ipv4_mapped or ip
+
+
+def _is_in(ip: IPv4Address | IPv6Address, networks: Iterable[Network]) -> bool:
+    return any(ip.version == network.version and ip in network for network in networks)
 
 
 @contextmanager
