@@ -25,7 +25,7 @@ def main() -> None:
             raise
         if sys.argv[1:2] and sys.argv[1] in _OF_TRAINERS:
             module = f"runwatch_hooks.{sys.argv[1]}"
-            os.execv(sys.executable, [sys.executable, "-m", module, *sys.argv[2:]])
+            os.execv(sys.executable, [sys.executable, "-P", "-m", module, *sys.argv[2:]])
         sys.stderr.write(
             f"runwatch: the service is not installed ({error.name} is missing).\n"
             f"Install it with:  {pip_install('server')}\n"

@@ -58,7 +58,7 @@ def _trainer_side(model: str | None) -> list[Finding]:
     the service's machine need not load torch."""
     asked = [] if model is None else ["--model", model]
     done = subprocess.run(
-        [sys.executable, "-m", "runwatch_hooks.doctor", "--json", *asked],
+        [sys.executable, "-P", "-m", "runwatch_hooks.doctor", "--json", *asked],
         stdout=subprocess.PIPE,
         check=False,
         timeout=_EXAMINE_S,

@@ -27,7 +27,7 @@ RECORD: Final = "run.json"
 """File in the data directory with the service's address and keys, readable by its owner only."""
 _ADDRESS: Final = re.compile(r"listens on (http://127\.0\.0\.1:\d+)")
 _KEY: Final = re.compile(r"RUNWATCH_TOKEN=(runwatch_\S+)")
-_SERVE: Final = (sys.executable, "-m", "runwatch_server.cli", "serve")
+_SERVE: Final = (sys.executable, "-P", "-m", "runwatch_server.cli", "serve")
 _HERE: Final = ("--host", "127.0.0.1", "--port", "0")
 _START_S: Final = 60.0
 _STOP_S: Final = 30.0

@@ -23,5 +23,5 @@ def replay(context: typer.Context) -> None:
     if importlib.util.find_spec("torch") is None:
         typer.echo(_NO_TORCH, err=True)
         raise typer.Exit(2)
-    command = [sys.executable, "-m", "runwatch_hooks.replay", *context.args]
+    command = [sys.executable, "-P", "-m", "runwatch_hooks.replay", *context.args]
     raise typer.Exit(subprocess.run(command, check=False).returncode)

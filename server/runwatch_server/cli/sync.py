@@ -11,5 +11,5 @@ def sync(context: typer.Context) -> None:
 
     Runs in a process of its own, because the hook and the service share only the core.
     """
-    command = [sys.executable, "-m", "runwatch_hooks.sync", *context.args]
+    command = [sys.executable, "-P", "-m", "runwatch_hooks.sync", *context.args]
     raise typer.Exit(subprocess.run(command, check=False).returncode)

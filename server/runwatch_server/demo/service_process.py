@@ -42,7 +42,7 @@ class ServiceProcess:
         with self._log_path.open("wb") as log_file:
             # In its own session, because with --keep it outlives this process and its Ctrl-C.
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "runwatch_server.cli", *arguments],
+                [sys.executable, "-P", "-m", "runwatch_server.cli", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log_file,
                 stderr=subprocess.STDOUT,

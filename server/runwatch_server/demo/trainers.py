@@ -64,7 +64,7 @@ class Trainer:
     ) -> None:
         self.mode = mode
         self.losses: list[float] = []
-        self._command = [sys.executable, "-m", _PROGRAM, "--mode", mode.value]
+        self._command = [sys.executable, "-P", "-m", _PROGRAM, "--mode", mode.value]
         self._command += ["--steps", str(plan.steps), "--seed", str(plan.seed)]
         self._command += ["--fault-step", str(plan.fault_step)]
         self._command += ["--checkpoints", str(folder / "checkpoints" / mode.value)]

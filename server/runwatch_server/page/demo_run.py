@@ -97,6 +97,7 @@ class PageRun:
     async def _run_program(self, folder: Path, run_id: RunId, token: str) -> int | None:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",
             *_PROGRAM,
             *("--checkpoints", str(folder / "checkpoints")),
             stdin=asyncio.subprocess.DEVNULL,
