@@ -36,6 +36,10 @@ ROWS: Final = "rows.pt"
 STATE: Final = "state.pt"
 GOOD: Final = "good.pt"
 
+# A bundle holds a batch and weights: nothing for other users of the host.
+_FOLDER_MODE: Final = 0o700
+_FILE_MODE: Final = 0o600
+
 
 class BundleFolder:
     """The folder of the bundles of one run and rank. Never holds more than `max_bundles`, and no
@@ -61,7 +65,7 @@ class BundleFolder:
         Raises BundleError.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
             for left in self.path.glob(f"{TEMPORARY_PREFIX}*"):  # left by a process that died
                 shutil.rmtree(left, ignore_errors=True)
             bundles = self._bundles()
@@ -70,7 +74,7 @@ class BundleFolder:
             serial = max((int(one.name.rpartition("-")[2]) for one in bundles), default=0) + 1
             path = self.path / f"step-{facts.step:09d}-{serial:06d}"
             aside = self.path / (TEMPORARY_PREFIX + path.name)
-            aside.mkdir()
+            aside.mkdir(_FOLDER_MODE)
             try:
                 self._fill(aside, facts, parts)
                 aside.rename(path)
@@ -88,6 +92,8 @@ class BundleFolder:
             write_atomically(aside / name, _saving(content))
         text = msgspec.json.format(msgspec.json.encode(facts), indent=2)
         write_atomically(aside / FACTS, lambda file: _put(file, text))
+        for file in aside.iterdir():
+            file.chmod(_FILE_MODE)
 
     def _bundles(self) -> list[Path]:
         return [one for one in self.path.glob("step-*") if (one / FACTS).exists()]

@@ -1,6 +1,7 @@
 """What a bundle holds, when one is written, and what becomes of it when something fails."""
 
 import json
+import stat
 import subprocess
 import sys
 import weakref
@@ -91,6 +92,17 @@ def test_a_bundle_holds_the_state_of_before_the_step_that_broke(tmp_path: Path) 
     assert (facts.num_batches, facts.rng_at) == (0, "boundary")
     assert "watch.batches" in facts.batch_note
     assert training.watch.num_faults == 0
+
+
+def test_bundle_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    training.run(4, broken=[2])
+    training.watch.finish()
+    (bundle,) = training.bundles()
+
+    assert {stat.S_IMODE(path.stat().st_mode) for path in bundle.path.iterdir()} == {0o600}
+    folders = (bundle.path, bundle.path.parent)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in folders] == [0o700, 0o700]
 
 
 def test_it_is_told_where_a_bundle_lies_and_what_it_holds(tmp_path: Path) -> None:
