@@ -9,6 +9,9 @@ import hmac
 import secrets
 from typing import Final
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runwatch_server.audit.queries import AuditEntry, append_entry
 from runwatch_server.auth import session_queries
 from runwatch_server.auth.keys import Principal, hash_secret
 from runwatch_server.auth.service import Keys
@@ -44,9 +47,20 @@ class Sessions:
             created_at=now,
             expires_at=now + SESSION_S,
         )
-        await self._database.write(
-            lambda connection: session_queries.insert_session(connection, session)
+        entry = AuditEntry(
+            at=now,
+            actor=principal.actor,
+            deed="session_opened",
+            subject=principal.key_id,
+            project=principal.project or "",
+            detail={"expires_at": session.expires_at},
         )
+
+        async def work(connection: AsyncConnection) -> None:
+            await session_queries.insert_session(connection, session)
+            await append_entry(connection, entry)
+
+        await self._database.write(work)
         return secret
 
     async def authenticate(self, secret: str) -> Principal:

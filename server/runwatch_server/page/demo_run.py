@@ -66,7 +66,7 @@ class PageRun:
         opened = RunOpen(run_id, "demo-protected", PROJECT)
         try:
             await self._runs.open(opened, principal)
-            await self._runs.change(run_id, name=None, policy=PolicyMode.AUTO)
+            await self._runs.change(run_id, name=None, policy=PolicyMode.AUTO, by="the page")
         except BaseException:
             self._task.cancel()
             raise

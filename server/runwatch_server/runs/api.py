@@ -137,11 +137,14 @@ async def get_run(services: CurrentServices, run: VisibleRun) -> Response:
 )
 async def change_run(
     services: CurrentServices,
+    principal: CurrentPrincipal,
     run_id: VisibleRunId,
     change: Annotated[RunChange, Depends(json_body(RunChange))],
 ) -> Response:
     """Change a run's name or policy."""
-    run = await services.runs.change(run_id, name=change.name, policy=change.policy)
+    run = await services.runs.change(
+        run_id, name=change.name, policy=change.policy, by=principal.actor
+    )
     return json_response(_view(run, services))
 
 
@@ -151,11 +154,13 @@ async def change_run(
     dependencies=[require(KeyScope.ADMIN)],
     openapi_extra=documented(refuses=[409]),
 )
-async def delete_run(services: CurrentServices, run_id: VisibleRunId) -> Response:
+async def delete_run(
+    services: CurrentServices, principal: CurrentPrincipal, run_id: VisibleRunId
+) -> Response:
     """Delete a run that has ended, with all its telemetry and alerts. Receivers that were told of
     an alert are first told that it is over; one that does not answer is waited for 10 s."""
     await services.run_removal.notify(run_id)
-    await services.runs.delete(run_id)
+    await services.runs.delete(run_id, by=principal.actor)
     return Response(status_code=204)
 
 
@@ -201,12 +206,13 @@ async def list_attempts(services: CurrentServices, run_id: VisibleRunId) -> Resp
 )
 async def close_attempt(
     services: CurrentServices,
+    principal: CurrentPrincipal,
     run_id: VisibleRunId,
     attempt: AttemptInPath,
     close: Annotated[AttemptClose, Depends(json_body(AttemptClose))],
 ) -> Response:
     """Close an attempt that ends in order."""
-    run = await services.runs.close_attempt(run_id, attempt, close)
+    run = await services.runs.close_attempt(run_id, attempt, close, by=principal.actor)
     services.delivery.release(run_id)
     return json_response(_view(run, services))
 

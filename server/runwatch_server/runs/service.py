@@ -1,6 +1,7 @@
 """Opens, changes and ends runs and their attempts."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -11,6 +12,7 @@ from runwatch.frames import END_OF_TIME
 from runwatch.messages import AttemptClose, AttemptOpen, Heartbeat, RunOpen
 from runwatch.ulids import is_ulid
 from runwatch.vocabulary import PolicyMode, RunId, RunState
+from runwatch_server.audit.queries import AuditEntry, append_entry
 from runwatch_server.auth.keys import Principal
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
@@ -144,24 +146,34 @@ class Runs:
                 limit=limit,
             )
 
-    async def change(self, run_id: RunId, *, name: str | None, policy: PolicyMode | None) -> Run:
-        """Sets what is given. Raises NotFoundError."""
-        values: dict[str, object] = {}
+    async def change(
+        self, run_id: RunId, *, name: str | None, policy: PolicyMode | None, by: str
+    ) -> Run:
+        """Sets what is given. `by` is the actor for the audit. Raises NotFoundError."""
         if name is not None:
             check_name("name", name)
-            values["name"] = name
-        if policy is not None:
-            values["policy"] = policy
 
         async def work(connection: AsyncConnection) -> Run:
+            before = await existing_run(connection, run_id)
+            values: dict[str, object] = {}
+            if name not in (None, before.name):
+                values["name"] = name
+                await self._audit(
+                    connection, before, "run_renamed", by, {"from": before.name, "to": name}
+                )
+            if policy not in (None, before.policy):
+                values["policy"] = policy
+                detail = {"from": before.policy or "the service's", "to": policy}
+                await self._audit(connection, before, "run_policy_changed", by, detail)
             if values:
                 await queries.update_run(connection, run_id, **values)
             return await existing_run(connection, run_id)
 
         return await self._database.write(work, of=run_id)
 
-    async def delete(self, run_id: RunId) -> None:
-        """Removes a run and all that belongs to it. Raises ConflictError while it is live."""
+    async def delete(self, run_id: RunId, *, by: str) -> None:
+        """Removes a run and all that belongs to it. `by` is the actor for the audit. Raises
+        ConflictError while it is live."""
 
         async def work(connection: AsyncConnection) -> None:
             run = await existing_run(connection, run_id)
@@ -170,6 +182,8 @@ class Runs:
                     "run_is_live", f"The run is {run.state}; only ended runs can be deleted."
                 )
             await queries.delete_run(connection, run_id)
+            detail = {"name": run.name, "state": run.state}
+            await self._audit(connection, run, "run_removed", by, detail)
 
         await self._database.write(work, of=run_id)
         self._removals.announce(run_id)
@@ -221,11 +235,13 @@ class Runs:
         async with self._database.read() as connection:
             return await queries.list_attempts(connection, run_id)
 
-    async def close_attempt(self, run_id: RunId, number: int, close: AttemptClose) -> Run:
+    async def close_attempt(
+        self, run_id: RunId, number: int, close: AttemptClose, *, by: str
+    ) -> Run:
         """Ends an attempt, and the run if it is the current one; ending it again is no error.
 
         Another rank than 0 ends the attempt only by failing; otherwise it leaves and the others go
-        on.
+        on. `by` is the actor for the audit.
         """
         now = self._clock.wall()
         ends = close.rank == 0 or close.status == "failed"
@@ -247,6 +263,8 @@ class Runs:
                     reason=reason,
                     last_step=close.last_step,
                 )
+                detail = {"attempt": number, "status": close.status, "reason": reason}
+                await self._audit(connection, run, "attempt_closed", by, detail)
                 if run.current_attempt in (number, 0):
                     await queries.update_run(
                         connection, run_id, state=RunState(close.status), ended_at=now
@@ -271,6 +289,25 @@ class Runs:
         check_rank(heartbeat.rank, attempt)
         check_current(run, heartbeat.attempt)
         self._liveness.note_heartbeat(run_id, heartbeat, now=self._clock.monotonic())
+
+    async def _audit(
+        self,
+        connection: AsyncConnection,
+        run: Run,
+        deed: str,
+        actor: str,
+        detail: Mapping[str, object],
+    ) -> None:
+        entry = AuditEntry(
+            at=self._clock.wall(),
+            actor=actor,
+            deed=deed,
+            subject=run.id,
+            project=run.project,
+            about_run=run.id,
+            detail=detail,
+        )
+        await append_entry(connection, entry)
 
     def _forget_project(self, run_id: RunId) -> None:
         self._projects.pop(run_id, None)

@@ -79,7 +79,7 @@ class Bench:
     async def open(self, *, policy: PolicyMode = PolicyMode.AUTO, num_ranks: int = 1) -> int:
         """The run with a new attempt; returns the attempt's number."""
         await self.runs.open(RunOpen(RUN, "llama"), ADMIN)
-        await self.runs.change(RUN, name=None, policy=policy)
+        await self.runs.change(RUN, name=None, policy=policy, by="a test")
         await self.layouts.put(RUN, LAYOUT.hash, msgspec.json.encode(LAYOUT.to_document()))
         known = await self.runs.list_attempts(RUN)
         token = ulid(2 + len(known), bytes(10))
@@ -140,7 +140,7 @@ class Bench:
         await self.database.write(work)
 
     async def close(self) -> None:
-        await self.runs.close_attempt(RUN, 1, AttemptClose("finished"))
+        await self.runs.close_attempt(RUN, 1, AttemptClose("finished"), by="a test")
 
     async def alerts(self, *states: AlertState) -> list[AlertRecord]:
         """The run's alerts, oldest first."""

@@ -184,7 +184,9 @@ def test_a_rank_that_leaves_in_order_ends_nothing_and_is_not_missed(
     async def scenario() -> None:
         async with start_service() as bench:
             await start_ranks(bench, 2)
-            run = await bench.runs.close_attempt(RUN, 1, AttemptClose("finished", 9, rank=1))
+            run = await bench.runs.close_attempt(
+                RUN, 1, AttemptClose("finished", 9, rank=1), by="a test"
+            )
             assert not run.state.is_ended
 
             bench.clock.advance(61)
@@ -200,7 +202,7 @@ def test_a_rank_that_fails_ends_the_run_and_is_named(start_service: StartService
         async with start_service() as bench:
             await start_ranks(bench, 2)
             closing = AttemptClose("failed", 9, "ValueError: bad batch", rank=1)
-            run = await bench.runs.close_attempt(RUN, 1, closing)
+            run = await bench.runs.close_attempt(RUN, 1, closing, by="a test")
             [attempt] = await bench.runs.list_attempts(RUN)
             assert run.state is RunState.FAILED
             assert attempt.reason == "rank 1: ValueError: bad batch"

@@ -49,7 +49,7 @@ async def end(
     attempt: int = 1,
     reason: str = ERROR,
 ) -> None:
-    await bench.runs.close_attempt(RUN, attempt, AttemptClose(status, 99, reason))
+    await bench.runs.close_attempt(RUN, attempt, AttemptClose(status, 99, reason), by="a test")
 
 
 async def failures_after(bench: Bench, seconds: float) -> list[AlertRecord]:
