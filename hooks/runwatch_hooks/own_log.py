@@ -1,18 +1,33 @@
 """The hook's log messages: each begins with "runwatch:", and none raises into the program."""
 
 import logging
-from collections.abc import MutableMapping
-from typing import Any
+import time
+from collections.abc import Callable, MutableMapping
+from typing import Any, Final
 
+from runwatch.terminal_text import readable_line
 from runwatch_hooks.signals import is_of_a_signal
+
+_LONGEST: Final = 300
+"""Letters of a text from elsewhere: enough for what a service of ours ever says."""
+_MINUTE_S: Final = 60.0
+
+
+def from_elsewhere(text: str) -> str:
+    """A text that came over the network, as the log may hold it: one line, of at most 300 letters,
+    without characters that command a terminal."""
+    return readable_line(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…")
 
 
 class OwnLog(logging.LoggerAdapter[logging.Logger]):
     """A module's logger. The prefix is part of the message because the program chooses handlers
     and format, and its format may not show a logger's name."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(logging.getLogger(name), {})
+        self._clock = clock
+        self._minutes: dict[str, tuple[float, int]] = {}
+        """By message: when its minute began, and how often it came since."""
 
     def process(
         self, msg: Any, kwargs: MutableMapping[str, Any]
@@ -28,3 +43,16 @@ class OwnLog(logging.LoggerAdapter[logging.Logger]):
         except Exception as error:
             if is_of_a_signal(error):
                 raise
+
+    def seldom(self, level: int, msg: str, *args: object, most: int = 1) -> None:
+        """Log a message that somebody else can cause: at most `most` times a minute. How many were
+        left out is said with the next one."""
+        now = self._clock()
+        began, num = self._minutes.get(msg, (now, 0))
+        num_left_out = 0
+        if now - began >= _MINUTE_S:
+            began, num, num_left_out = now, 0, max(num - most, 0)
+        self._minutes[msg] = began, num + 1
+        if num < most:
+            more = f" ({num_left_out} more like it were left out)" if num_left_out else ""
+            self.log(level, f"{msg}{more}", *args, stacklevel=2)

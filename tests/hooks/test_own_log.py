@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import runwatch_hooks
-from runwatch_hooks.own_log import OwnLog
+from runwatch_hooks.own_log import OwnLog, from_elsewhere
 
 SOURCES = sorted(Path(runwatch_hooks.__file__).parent.rglob("*.py"))
 MAKES_A_LOGGER = re.compile(r"\blog(?:ger)? = (.*)")
@@ -31,6 +31,41 @@ def test_a_message_says_whose_it_is_and_where_it_comes_from(
     assert {one.name for one in caplog.records} == {"runwatch_hooks.somewhere"}
     assert {one.filename for one in caplog.records} == {Path(__file__).name}
     assert caplog.records[1].exc_info is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("no such run", "no such run"),
+        ("two\nlines\r\nand \x1b[31mred", "two?lines??and ?[31mred"),
+        ("2026\u2028CRITICAL \u202eback", "2026?CRITICAL ?back"),
+        ("a" * 300, "a" * 300),
+        ("a" * 301, "a" * 299 + "…"),
+    ],
+)
+def test_text_from_elsewhere_is_one_short_line(text: str, shown: str) -> None:
+    assert from_elsewhere(text) == shown
+
+
+def test_message_that_others_cause_comes_at_most_so_often_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = [0.0]
+    log = OwnLog("runwatch_hooks.somewhere", clock=lambda: now[0])
+
+    for second in range(130):
+        now[0] = float(second)
+        log.seldom(logging.WARNING, "frame %d is set aside", second, most=2)
+
+    assert [one.getMessage() for one in caplog.records] == [
+        "runwatch: frame 0 is set aside",
+        "runwatch: frame 1 is set aside",
+        "runwatch: frame 60 is set aside (58 more like it were left out)",
+        "runwatch: frame 61 is set aside",
+        "runwatch: frame 120 is set aside (58 more like it were left out)",
+        "runwatch: frame 121 is set aside",
+    ]
+    assert {one.filename for one in caplog.records} == {Path(__file__).name}
 
 
 class Raising(logging.Handler):

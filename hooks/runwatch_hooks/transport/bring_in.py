@@ -1,5 +1,6 @@
 """Sends the spool of an ended process to the service, with as many retries as it takes."""
 
+import logging
 import random
 import time
 from collections.abc import Callable
@@ -139,7 +140,7 @@ def _is_delivered(record: Record, delivery: Delivery, patience: Patience) -> boo
     except StaleAttemptError:  # an old service that does not accept late frames: keep them
         raise
     except (RefusedError, InvalidInputError) as error:
-        log.warning("frame %d is set aside: %s", record.seq, error)
+        log.seldom(logging.WARNING, "frame %d is set aside: %s", record.seq, error)
         return False
     return True
 

@@ -1,17 +1,22 @@
 """Holds received commands until the next boundary, and rejects invalid ones."""
 
+import logging
 import threading
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import Final
 
 from runwatch.commands import SIGNATURE, Command, CommandState, Receipt
 from runwatch.frames import Scalar
 from runwatch.signatures import is_signed
 from runwatch.vocabulary import CommandId, RunId
-from runwatch_hooks.own_log import OwnLog
+from runwatch_hooks.own_log import OwnLog, from_elsewhere
 from runwatch_hooks.transport.receipts import ReceiptBox
 
 log = OwnLog(__name__)
+
+_LOGGED_A_MINUTE: Final = 10
+"""Commands of a service that orders very many: it does not fill the log of the trainer."""
 
 
 class CommandBox:
@@ -44,7 +49,15 @@ class CommandBox:
             fresh = [command for command in commands if command.id not in self._seen]
             self._seen.update(command.id for command in fresh)
         for command in fresh:
-            log.info("command %s: %s (%s)", command.id, command.action.kind, command.reason)
+            reason = from_elsewhere(command.reason)
+            log.seldom(
+                logging.INFO,
+                "command %s: %s (%s)",
+                from_elsewhere(command.id),
+                command.action.kind,
+                reason,
+                most=_LOGGED_A_MINUTE,
+            )
             if command.attempt != attempt:
                 error = f"meant for attempt {command.attempt}, this is {attempt}"
                 self._answer(command, CommandState.REJECTED, next_step, {"error": error})
@@ -98,5 +111,12 @@ def _forged(command: Command) -> dict[str, Scalar]:
         "service's, with the secret that it gave to this attempt; the command was changed or made "
         "by somebody else"
     )
-    log.warning("command %s (%s) is refused: %s", command.id, command.action.kind, error)
+    log.seldom(
+        logging.WARNING,
+        "command %s (%s) is refused: %s",
+        from_elsewhere(command.id),
+        command.action.kind,
+        error,
+        most=_LOGGED_A_MINUTE,
+    )
     return {"error": error, SIGNATURE: found}

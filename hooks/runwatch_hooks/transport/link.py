@@ -1,5 +1,6 @@
 """The exchange with the service during a run: receipts, heartbeats and records, in that order."""
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Final
@@ -79,7 +80,7 @@ class Link:
             except StaleAttemptError:
                 raise
             except RefusedError as error:
-                log.warning("frame %d is set aside: %s", record.seq, error)
+                log.seldom(logging.WARNING, "frame %d is set aside: %s", record.seq, error)
                 self._recorder.set_aside(record)
             if time.monotonic() >= until:
                 return
@@ -147,6 +148,8 @@ def send_receipt(service: Service, receipt: Receipt) -> None:
     try:
         service.send_receipt(receipt)
     except RefusedError as error:
-        log.warning("receipt of command %s: %s", receipt.command_id, error)
+        log.seldom(logging.WARNING, "receipt of command %s: %s", receipt.command_id, error)
     except UNENCODABLE as error:
-        log.warning("receipt of command %s cannot be sent: %s", receipt.command_id, error)
+        log.seldom(
+            logging.WARNING, "receipt of command %s cannot be sent: %s", receipt.command_id, error
+        )

@@ -21,6 +21,7 @@ from runwatch.messages import (
     RunOpen,
 )
 from runwatch.vocabulary import RunId
+from runwatch_hooks.own_log import from_elsewhere
 from runwatch_hooks.transport.client import JSON, Client, Reply
 from runwatch_hooks.transport.errors import (
     ForbiddenError,
@@ -99,15 +100,18 @@ def _checked(reply: Reply, path: str) -> Reply:
     if not 200 <= reply.status < 300:
         raise _error(reply, path)
     if reply.body and not reply.content_type.startswith(JSON):  # a proxy's login page
-        raise RetryLaterError(f"{path}: found a reply of type {reply.content_type!r}, wanted JSON")
+        found = from_elsewhere(reply.content_type)
+        raise RetryLaterError(f"{path}: found a reply of type {found!r}, wanted JSON")
     return reply
 
 
 def _error(reply: Reply, path: str) -> TransportError:
     problem = _problem(reply)
-    message = f"{path}: {reply.status} {problem.code} {problem.detail}".rstrip()
+    said = from_elsewhere(f"{problem.code} {problem.detail}")
+    message = f"{path}: {reply.status} {said}".rstrip()
     if reply.location is not None:  # following a redirect could send the key elsewhere
-        message = f"{message} to {reply.location}, which is not followed: the address is another"
+        place = from_elsewhere(reply.location)
+        message = f"{message} to {place}, which is not followed: the address is another"
     if reply.status in (401, 403):
         return ForbiddenError(message)
     if reply.status in _RETRYABLE or not 400 <= reply.status < 500:
