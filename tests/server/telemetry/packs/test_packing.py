@@ -203,7 +203,7 @@ async def test_old_packs_go_and_their_rollups_answer(
     hand_clock.now += 7200
     await packing.sweep()
 
-    assert removed.num_frames == 10
+    assert removed.num_frames == 11
     left = set(await names_of(api, run_id))
     assert {name for name in names if await is_there(objects, name)} == left
     series = await api.series(run_id, layer="last.weight", stat="grad_norm", points=10_000)
