@@ -1,16 +1,20 @@
 """`runwatch alerts`: lists alerts."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
 import typer
+from rich.text import Text
 
 from runwatch.alerts import AlertState
+from runwatch.terminal_text import readable_line
 from runwatch_server.cli.answers import Id
 from runwatch_server.cli.client import DEFAULT_URL, Token, Url, open_client
-from runwatch_server.cli.output import AsJson, print_facts
+from runwatch_server.cli.live_screen import SEVERITY_STYLES
+from runwatch_server.cli.output import AsJson, OurConsole, print_facts
 from runwatch_server.cli.run_names import find_run_id
-from runwatch_server.cli.tables import print_table
+from runwatch_server.cli.tables import is_narrow, print_table, short_ids
 
 
 class _Alert(msgspec.Struct, frozen=True):
@@ -59,6 +63,11 @@ def alerts(
             one: client.request(_Run, "GET", f"/runs/{one}").facts.name
             for one in {alert.run_id for alert in listed}
         }
+    console = OurConsole()
+    if is_narrow(console):
+        for line in _two_lines(listed, names):
+            console.print(line, no_wrap=True, overflow="ellipsis")
+        return
     columns = ("id", "run", "rank", "rule", "severity", "state", "onset_step", "summary")
     rows = (
         (
@@ -67,7 +76,22 @@ def alerts(
         )
         for alert in listed
     )
-    print_table(columns, rows)
+    print_table(columns, rows, console)
+
+
+def _two_lines(alerts: Sequence[_Alert], names: Mapping[str, str]) -> Iterator[Text]:
+    """Two lines for each alert: what may be cut on a narrow screen stands last."""
+    ids = short_ids(alert.id for alert in alerts)
+    for alert in alerts:
+        rank = f" (rank {alert.rank})" if alert.rank else ""
+        style = SEVERITY_STYLES.get(alert.severity, "")
+        yield Text.assemble(
+            (f"{ids[alert.id]}  ", "dim"),
+            (f"{alert.severity:<8}  ", style),
+            (f"{alert.rule}{rank}", "bold"),
+            readable_line(f"  step {alert.onset_step}  {_state(alert)}  {names[alert.run_id]}"),
+        )
+        yield Text(f"  {readable_line(alert.summary)}")
 
 
 def _state(alert: _Alert) -> str:

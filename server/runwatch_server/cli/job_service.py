@@ -1,5 +1,6 @@
 """How `runwatch run` talks to the service that its job reports to."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -24,8 +25,8 @@ class JobService:
     """The job's key."""
     http: httpx.Client
     """With our key: kept open, for the sake of the training beside us."""
-    link: str
-    """Where to watch the job."""
+    link_to: Callable[[str], str]
+    """Where to see a page."""
     data_dir: Path | None = None
     """That of a service which ends with the job."""
 

@@ -192,7 +192,7 @@ def alerts_of(service: JobService, runs: Iterable[JobRun]) -> list[JobAlert] | N
     explains, once everything that the job sent is judged; None if they cannot be read."""
     give_up = time.monotonic() + _JUDGED_WITHIN_S
     fired: list[JobAlert] = []
-    for run in runs:
+    for run in sorted(runs, key=lambda run: run.id):
         found = _judged_alerts(service, run.id, give_up)
         if found is None:
             return None

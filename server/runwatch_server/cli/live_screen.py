@@ -1,7 +1,7 @@
 """How `runwatch tail` shows a run: as a screen on a terminal, else as lines."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -26,17 +26,23 @@ _STATE_STYLES: Final = {
     RunState.FAILED: "bold red",
     RunState.STOPPED: "yellow",
 }
-_SEVERITY_STYLES: Final = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
+SEVERITY_STYLES: Final = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
 _MOST_SHOWN: Final = 6
 """Most alerts, and most commands, that are shown; the rest are counted."""
+_BESIDE: Final = 38
+"""Columns beside a curve and its name: the newest value, the span and the gaps."""
+_SHORTEST_CURVE: Final = 8
 _TOLD: Final = ("loss", "grad_norm", "lr", "tokens_per_s")
 
 
-def screen(overview: RunOverview, *, note: str, only_ascii: bool = False) -> RenderableType:
-    """The whole screen, for a terminal. `note` says how updates come, or why they do not."""
+def screen(
+    overview: RunOverview, *, note: str, width: int, only_ascii: bool = False
+) -> RenderableType:
+    """The whole screen, for a terminal of this width. `note` says how updates come, or why they do
+    not."""
     parts: list[RenderableType] = [_headline(overview), Text()]
     if overview.curves:
-        parts += [_curves(overview.curves, only_ascii=only_ascii), Text()]
+        parts += [_curves(overview.curves, width, only_ascii=only_ascii), Text()]
     if overview.layers:
         parts += [_layers(overview.layers), Text()]
     parts += _alerts(overview)
@@ -95,14 +101,17 @@ def _headline(overview: RunOverview) -> Text:
     return text.append(f"  policy {run.policy}  {run.id}", style="dim")
 
 
-def _curves(curves: Iterable[Curve], *, only_ascii: bool) -> Table:
+def _curves(curves: Sequence[Curve], width: int, *, only_ascii: bool) -> Table:
+    """The newest end of each: what does not fit is cut on the left."""
     table = Table.grid(padding=(0, 2))
+    room = max(width - max(len(curve.metric) for curve in curves) - _BESIDE, _SHORTEST_CURVE)
     for curve in curves:
-        held = [value for value in curve.values if value is not None]
+        drawn_ones = curve.values[-room:]
+        held = [value for value in drawn_ones if value is not None]
         finite = [value for value in held if math.isfinite(value)]
         newest = _number(held[-1]) if held else Text("-")
         span = f"{min(finite):.3g} to {max(finite):.3g}" if finite else "nothing finite"
-        drawn = Text(sparkline(curve.values, only_ascii=only_ascii), no_wrap=True, style="cyan")
+        drawn = Text(sparkline(drawn_ones, only_ascii=only_ascii), no_wrap=True, style="cyan")
         table.add_row(Text(readable(curve.metric)), drawn, newest, Text(span, style="dim"))
     return table
 
@@ -135,7 +144,7 @@ def _alerts(overview: RunOverview) -> list[RenderableType]:
         return [Text("no alert has fired", style="green")]
     told: list[RenderableType] = []
     for alert in overview.alerts[:_MOST_SHOWN]:
-        style = _SEVERITY_STYLES.get(alert.severity, "")
+        style = SEVERITY_STYLES.get(alert.severity, "")
         told.append(
             Text.assemble((f"{alert.severity:<9}", style), alert.name, f"  {alert.summary}")
         )
@@ -147,9 +156,9 @@ def _commands(commands: list[CommandOverview]) -> list[RenderableType]:
     for command in commands[:_MOST_SHOWN]:
         style = "dim" if command.is_ended else "bold yellow"
         text = Text.assemble(("command  ", style), f"{_action(command)}: {command.state}")
-        if command.state == "proposed":
-            text.append(f"  (runwatch approve {command.id})", style="dim")
         told.append(text)
+        if command.state == "proposed":
+            told.append(Text(f"         runwatch approve {command.id}", style="dim"))
     return told + _more(len(commands), "the run's page")
 
 

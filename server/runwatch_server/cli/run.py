@@ -19,6 +19,7 @@ from rich.console import Console
 from runwatch.addresses import without_user
 from runwatch.terminal_text import encodable
 from runwatch.ulids import is_ulid, ulid
+from runwatch_server.cli.answers import Id
 from runwatch_server.cli.client import AddressError, KeyTextError, new_http
 from runwatch_server.cli.job import NOT_EXECUTABLE, NOT_FOUND, is_at_terminal, run_job, title_of
 from runwatch_server.cli.job_service import JobService
@@ -37,6 +38,7 @@ from runwatch_server.cli.local_service import (
     still_running,
 )
 from runwatch_server.cli.output import OurConsole, say
+from runwatch_server.cli.run_names import is_beginning, search_path
 from runwatch_server.cli.unreported_end import report_end
 
 _MOST_ALERTS: Final = 8
@@ -44,8 +46,21 @@ _SHOWN_LETTERS: Final = 64
 """Of the title of a job, in its link."""
 
 
+_NO_RUN: Final = (
+    "--resume: found {!r}, wanted a run's id (26 letters), or the beginning of only one"
+)
+
+
 class _Run(msgspec.Struct):
     project: str
+
+
+class _Listed(msgspec.Struct):
+    id: Id
+
+
+class _Fleet(msgspec.Struct):
+    runs: list[_Listed]
 
 
 def run(
@@ -79,15 +94,15 @@ def run(
     begin, with 126 or 127 if its command cannot be run or does not exist.
     """
     console = OurConsole(stderr=True)
-    run_id = resume or ulid(int(time.time() * 1000), os.urandom(10))
-    _check(console, command, run_id)
+    _check(console, command, resume)
     # As with Ctrl-C, until the job has begun: what we started ends with us.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     title = encodable(title_of(command))
-    page = f"/jobs/{run_id}?{urlencode({'name': title[:_SHOWN_LETTERS]})}"
     try:
-        with _service(data_dir, page, keep=keep) as service:
-            say(console, f"Watched at {service.link}")
+        with _service(data_dir, keep=keep) as service:
+            run_id = _new_id() if resume is None else _whole_id(service, resume)
+            page = f"/jobs/{run_id}?{urlencode({'name': title[:_SHOWN_LETTERS]})}"
+            say(console, f"Watched at {service.link_to(page)}")
             if resume is not None and project is None:
                 project = _project_of(service, run_id)
             began_at = time.time()
@@ -98,7 +113,7 @@ def run(
                 say(console, how)
             num_open = _print_alerts(console, service, runs, title)
             if num_open and service.data_dir is not None and is_at_terminal():
-                _stay(console, service, service.data_dir, num_open)
+                _stay(console, service.link_to(page), service.data_dir, num_open)
     except LocalServiceError as error:
         _fail(console, str(error), 2)
     _print_next(console, command, run_id, runs)
@@ -107,9 +122,9 @@ def run(
     raise typer.Exit(code)
 
 
-def _check(console: Console, command: list[str], run_id: str) -> None:
-    if not is_ulid(run_id):
-        _fail(console, f"--resume: found {run_id!r}, wanted a run's id (26 letters)", 2)
+def _check(console: Console, command: list[str], resume: str | None) -> None:
+    if resume is not None and not is_beginning(resume):
+        _fail(console, _NO_RUN.format(resume), 2)
     if shutil.which(command[0]) is None:
         is_there = Path(command[0]).exists()
         wanted = "a program that may be executed" if is_there else "a program that exists"
@@ -122,12 +137,12 @@ def _check(console: Console, command: list[str], run_id: str) -> None:
 
 
 @contextmanager
-def _service(data_dir: Path, page: str, *, keep: bool) -> Generator[JobService]:
+def _service(data_dir: Path, *, keep: bool) -> Generator[JobService]:
     url, token = os.environ.get("RUNWATCH_URL"), os.environ.get("RUNWATCH_TOKEN", "")
     if url:
-        link = f"{without_user(url).rstrip('/')}{page}"
+        place = without_user(url).rstrip("/")
         with _http(url, token) as http:
-            service = JobService(url, token, http, link)
+            service = JobService(url, token, http, lambda page: f"{place}{page}")
             _check_named(service)
             yield service
         return
@@ -135,9 +150,14 @@ def _service(data_dir: Path, page: str, *, keep: bool) -> Generator[JobService]:
         local_service(data_dir, keep=keep) as found,
         new_http(found.url, found.admin_key) as http,
     ):
-        link = found.link_to(page, data_dir)
         ends_with_us = None if keep else data_dir
-        yield JobService(found.url, found.trainer_key, http, link, ends_with_us)
+        yield JobService(
+            found.url,
+            found.trainer_key,
+            http,
+            lambda page: found.link_to(page, data_dir),
+            ends_with_us,
+        )
 
 
 def _http(url: str, token: str) -> httpx.Client:
@@ -162,6 +182,25 @@ def _check_named(service: JobService) -> None:
         raise LocalServiceError(
             f"{service.address} does not know the key in RUNWATCH_TOKEN; set one it knows"
         )
+
+
+def _new_id() -> str:
+    return ulid(int(time.time() * 1000), os.urandom(10))
+
+
+def _whole_id(service: JobService, text: str) -> str:
+    """The id of the run that is to go on. Raises LocalServiceError."""
+    if is_ulid(text):
+        return text
+    try:
+        found = service.get(search_path(text), _Fleet)
+    except httpx.HTTPError as error:
+        raise LocalServiceError(f"{service.address} does not answer ({error})") from error
+    runs = () if found is None else found.runs
+    ids = [run.id for run in runs if run.id.startswith(text.upper())]
+    if len(ids) != 1:
+        raise LocalServiceError(_NO_RUN.format(text))
+    return ids[0]
 
 
 def _project_of(service: JobService, run_id: str) -> str | None:
@@ -218,13 +257,14 @@ def _print_alerts(
         say(console, f"and {len(fired) - _MOST_ALERTS} alerts more")
     if not fired:
         say(console, "no alert has fired")
-    return sum(alert.is_left_open for alert in fired)
+    attempts = {run.id: run.current_attempt for run in runs}
+    return sum(one.is_left_open and one.attempt == attempts[one.run_id] for one in fired)
 
 
-def _stay(console: Console, service: JobService, data_dir: Path, num_open: int) -> None:
+def _stay(console: Console, link: str, data_dir: Path, num_open: int) -> None:
     """Keeps the service, so that somebody can look at what is wrong."""
     told = "1 alert is" if num_open == 1 else f"{num_open} alerts are"
-    text = f"{told} open, so the service stays until Ctrl-C:  {service.link}"
+    text = f"{told} open, so the service stays until Ctrl-C:  {link}"
     stay_until_ctrl_c(console, text, data_dir)
     console.print()  # after what the terminal shows of the keys
 

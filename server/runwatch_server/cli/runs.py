@@ -8,7 +8,7 @@ import typer
 from runwatch.vocabulary import RunState
 from runwatch_server.cli.client import DEFAULT_URL, Token, Url, open_client
 from runwatch_server.cli.output import AsJson, print_facts
-from runwatch_server.cli.tables import print_table
+from runwatch_server.cli.tables import print_list
 
 
 class _Run(msgspec.Struct, frozen=True):
@@ -42,4 +42,4 @@ def runs(
     if as_json:
         print_facts(found.document)
         return
-    print_table(_Run.__struct_fields__, map(msgspec.structs.astuple, found.facts.runs))
+    print_list(_Run.__struct_fields__, map(msgspec.structs.astuple, found.facts.runs))

@@ -116,8 +116,11 @@ class _Screen:
 
     def _draw(self, note: str) -> None:
         if self._last is not None:
-            only_ascii = self._live.console.options.ascii_only
-            self._live.update(screen(self._last, note=note, only_ascii=only_ascii), refresh=True)
+            options = self._live.console.options
+            shown = screen(
+                self._last, note=note, width=options.max_width, only_ascii=options.ascii_only
+            )
+            self._live.update(shown, refresh=True)
 
 
 class _Lines:

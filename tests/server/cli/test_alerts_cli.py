@@ -19,6 +19,7 @@ def test_an_alert_stands_under_its_run_s_name(tmp_path: Path) -> None:
         run.wait_for_alert("NonFinite")
         reach = ["--url", service.url, "--token", service.admin_key]
         shown = CliRunner().invoke(app, ["alerts", *reach])
+        narrow = CliRunner().invoke(app, ["alerts", *reach], env={"COLUMNS": "80"})
 
     (row,) = (line for line in shown.stdout.splitlines() if "NonFinite" in line)
     assert [cell.strip() for cell in row.split("│")[2:7]] == [
@@ -28,3 +29,9 @@ def test_an_alert_stands_under_its_run_s_name(tmp_path: Path) -> None:
         "critical",
         "firing",
     ]
+    head, summary = narrow.stdout.splitlines()
+    cells = head.split("  ")
+    assert cells[1:] == ["critical", "NonFinite", "step 10", "firing", "small gpt, warm restart"]
+    assert row.split("│")[1].strip().startswith(cells[0])
+    assert summary.startswith("  NaN or infinity since step 10")
+    assert len(summary) <= 80

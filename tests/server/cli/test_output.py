@@ -1,6 +1,8 @@
 """No text of a run commands the terminal that it is printed on."""
 
 import io
+import math
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -59,10 +61,38 @@ def test_no_part_of_the_live_screen_is_obeyed() -> None:
         commands=[CommandOverview("c", {"kind": EVIL, EVIL: EVIL}, CommandState.PROPOSED, "")],
         reason=EVIL,
     )
-    told = printed(screen(overview, note=EVIL))
+    told = printed(screen(overview, note=EVIL, width=80))
 
     assert not set(told) & {"\x1b", "\x9b"}
     assert told.count(SHOWN) == 10
+
+
+def test_a_screen_of_80_columns_keeps_the_newest_end_of_a_curve() -> None:
+    run = RunFacts("01", "a run", "p", RunState.TRAINING, PolicyMode.OBSERVE, 1, 5)
+    falling: list[float | None] = [*([9.0] * 59), math.nan]
+    overview = RunOverview(
+        at=datetime(2026, 1, 1, tzinfo=UTC),
+        run=run,
+        latest={},
+        steps_per_s=1.0,
+        curves=[Curve("loss_scale", falling), Curve("loss", [-1.234e-10 * n for n in range(60)])],
+        layers=[],
+        alerts=[],
+        has_had_alerts=False,
+        commands=[CommandOverview("0" * 26, {"kind": "stop"}, CommandState.PROPOSED, "")],
+    )
+    out = io.StringIO()
+    OurConsole(file=out, width=80, force_terminal=True, no_color=True).print(
+        screen(overview, note="", width=80)
+    )
+    lines = out.getvalue().splitlines()
+
+    (broken,) = (line for line in lines if "loss_scale" in line)
+    assert "▁╳  nan" in re.sub(r"\x1b\[[0-9;]*m", "", broken)
+    (falling_line,) = (line for line in lines if line.startswith("loss "))
+    assert "-7.281e-09" in falling_line
+    assert "to -3.46e-09" in falling_line
+    assert f"runwatch approve {'0' * 26}" in out.getvalue()
 
 
 def test_all_commands_print_through_the_one_console() -> None:

@@ -295,7 +295,7 @@ def test_the_next_job_uses_the_service_that_was_kept_and_ends_it(tmp_path: Path)
     shown = ask(f"{url}/api/v1/runs/{out.strip()}", headers)
     assert (shown["name"], shown["project"]) == ("mine", "speech")
 
-    code, again, said = run(tmp_path, "--resume", out.strip(), "--", sys.executable, "-c", ASKS)
+    code, again, said = run(tmp_path, "--resume", out[:14], "--", sys.executable, "-c", ASKS)
 
     assert (code, again) == (0, out), said
     assert url in said

@@ -208,6 +208,19 @@ def test_a_run_is_found_by_its_name(service: RealService, run: Sender) -> None:
     assert run.run_id <= json.loads(said)["run"]["id"]
 
 
+def test_a_run_is_found_by_the_beginning_of_its_id_if_no_other_begins_so(
+    service: RealService, run: Sender
+) -> None:
+    Sender.open(service.url, service.admin_key)
+    code, said = asked(service, run.run_id[:25].lower(), "--once", "--json")
+    several = asked(service, run.run_id[:6])
+
+    assert code == 0
+    assert json.loads(said)["run"]["id"] == run.run_id
+    assert several[0] == 2
+    assert f"runs whose ids begin with '{run.run_id[:6]}': " in several[1]
+
+
 def test_mistakes_are_told_in_a_sentence(service: RealService, run: Sender) -> None:
     unknown = asked(service, "01M7ZB2DFGRYA33HQ5HCF5AQWG")
     nameless = asked(service, "no such run")
