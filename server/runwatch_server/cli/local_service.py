@@ -121,8 +121,10 @@ def _alone(data_dir: Path) -> Generator[None]:
 def stay_until_ctrl_c(console: Console, text: str, data_dir: Path) -> None:
     """Says the text, and waits until somebody presses the keys, closes the terminal or ends the
     service."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # SIGINT even if it was ignored: a shell does so for what a script starts with `&`.
+        if number is signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
     with suppress(KeyboardInterrupt):
         say(console, text)
         while still_running(data_dir) is not None:
