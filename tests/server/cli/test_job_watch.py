@@ -4,6 +4,7 @@ import io
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
+import httpx
 import pytest
 from tests.end_to_end.real_service import RealService
 from tests.page.sent_run import SentRun
@@ -54,6 +55,18 @@ def test_what_a_resumed_run_has_had_before_is_no_news(service: RealService) -> N
         pass
 
     assert out.getvalue() == ""
+
+
+@pytest.mark.slow
+def test_a_trainer_s_key_is_not_refused_again_and_again(service: RealService) -> None:
+    answers: list[httpx.Response] = []
+    with new_http(service.url, service.create_key("ingest")) as http:
+        http.event_hooks = {"response": [answers.append]}
+        reached = JobService(service.url, "", http, str)
+        with JobWatch(OurConsole(file=io.StringIO()), reached, JOB, title="train.py"):
+            pass
+
+    assert [answer.status_code for answer in answers] == [403, 403]
 
 
 @pytest.mark.parametrize(

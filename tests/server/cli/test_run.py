@@ -113,14 +113,21 @@ def run(folder: Path, *arguments: str) -> tuple[int, str, str]:
 class Terminal:
     """A command on a terminal of its own, which a person reads and presses Ctrl-C on."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, started_by_script: bool = False) -> None:
+        """`started_by_script`: with &, so that it ignores SIGINT from the start."""
         self._ours, theirs = pty.openpty()
+
+        def begin() -> None:
+            os.login_tty(theirs)
+            if started_by_script:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+
         variables = {k: v for k, v in os.environ.items() if not k.startswith("RUNWATCH_")}
         self.process = subprocess.Popen(
             [*COMMAND, *arguments],
             cwd=folder,
             env=variables | {"TERM": "xterm"},
-            preexec_fn=lambda: os.login_tty(theirs),
+            preexec_fn=begin,
         )
         os.close(theirs)
         self.said = ""
@@ -222,7 +229,8 @@ def test_alerts_of_runs_with_ids_of_their_own_are_read_with_their_names(tmp_path
 
 
 def test_with_open_alerts_and_a_terminal_the_service_stays_until_ctrl_c(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, "run", sys.executable, "-c", BREAKS + "import sys; sys.exit(5)")
+    job = [sys.executable, "-c", BREAKS + "import sys; sys.exit(5)"]
+    terminal = Terminal(tmp_path, "run", *job, started_by_script=True)
     link = terminal.read_until(r"Watched at (http://\S+)/login\?next=(/jobs/\S+)#key=(\S+)\n")
     terminal.read_until(r"1 alert is open, so the service stays until Ctrl-C:  \S+#key=\S+\n")
     headers = {"Authorization": f"Bearer {link[3]}"}
