@@ -10,7 +10,7 @@ make.addEventListener("click", () => attempt(make, "key-fault", async () => {
   token.textContent = key;
   token.classList.add("made");
   document.getElementById("once").hidden = false;
-  make.textContent = "Made: it stands below";
+  make.textContent = "Created: it is shown below";
 }));
 
 const demo = document.getElementById("demo");
