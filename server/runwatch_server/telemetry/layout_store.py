@@ -26,6 +26,8 @@ class Layouts:
         self._database = database
         self._clock = clock
         self._cached: dict[tuple[RunId, str], Layout] = {}
+        self._by_hash: dict[str, Layout] = {}
+        """Shared by the runs of one model, each of which registers it."""
 
     async def put(self, run_id: RunId, layout_hash: str, body: bytes) -> bool:
         """Register a layout; returns whether it is new. Raises LayoutError or
@@ -103,6 +105,8 @@ class Layouts:
     def _remember(self, run_id: RunId, layout: Layout) -> Layout:
         if len(self._cached) >= _MAX_CACHED:
             self._cached.clear()
+            self._by_hash.clear()
+        layout = self._by_hash.setdefault(layout.hash, layout)
         self._cached[run_id, layout.hash] = layout
         return layout
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +27,11 @@ _STOP_S: Final = 10.0
 stop, and requests in progress may take ten of them."""
 _IDLE_S: Final = 900.0
 """Seconds of silence after which a run is dropped from memory; its state is stored."""
+_OVER_S: Final = 10.0
+"""The same for a run from which nothing is expected: it has ended, or was sent afterwards."""
+_MOST_RUNS: Final = 1024
+"""Most runs held in memory, at some 2 MB for 100 layers; beyond it, the one that was silent longest
+is dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +73,7 @@ class Evaluators:
         self._failing: dict[RunId, asyncio.TimerHandle] = {}
         self._waits: dict[RunId, asyncio.TimerHandle] = {}
         self._last_used: dict[RunId, float] = {}
+        """Of each run held, the one that was silent longest first."""
         self._num_failures = 0
         self._num_frames = 0
         self._num_missing = 0
@@ -126,11 +133,21 @@ class Evaluators:
             await self.forget(run_id)
 
     async def drop_idle(self) -> None:
-        """Drop runs from memory that have been silent for long."""
+        """Drop runs from memory that have been silent for long, those that are over at once."""
         now = self._context.clock.monotonic()
+        expected = set(self._context.liveness.run_ids())
         for run_id, used in tuple(self._last_used.items()):
-            if now - used > _IDLE_S:
+            is_over = run_id not in expected and self.is_drained(run_id)
+            if now - used > (_OVER_S if is_over else _IDLE_S):
                 await self.forget(run_id)
+
+    async def _drop_beyond(self) -> None:
+        """Drop the runs that are too many, as far as they have nothing left to judge."""
+        while len(self._runs) > _MOST_RUNS:
+            oldest = next(filter(self.is_drained, self._last_used), None)
+            if oldest is None:
+                return
+            await self.forget(oldest)
 
     async def forget(self, run_id: RunId) -> None:
         """Drop a run from memory; its next frame rebuilds its evaluators from the database. Its
@@ -191,6 +208,7 @@ class Evaluators:
         )
 
     def _run(self, run_id: RunId) -> RunEvaluation:
+        self._last_used.pop(run_id, None)  # moved to the end
         self._last_used[run_id] = self._context.clock.monotonic()
         if run_id not in self._runs:
             self._runs[run_id] = RunEvaluation(run_id, self._context, self._count_missing)
@@ -230,6 +248,8 @@ class Evaluators:
                 self._wake(run_id)  # dropped and begun again meanwhile
 
     async def _judge_waiting(self, run: RunEvaluation) -> None:
+        with suppress(OverloadedError):  # others try again
+            await self._drop_beyond()
         while run.run_id in self._dirty and self._judges(run):
             self._dirty.discard(run.run_id)
             while self._judges(run) and await run.step():

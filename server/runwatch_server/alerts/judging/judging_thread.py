@@ -55,11 +55,15 @@ class JudgingThread:
 
     async def do(self, run_id: RunId, function: Callable[[], T], *, can_wait: bool = False) -> T:
         """Call a function in its run's turn and return its result."""
+        return await asyncio.wrap_future(self.put(run_id, function, can_wait=can_wait))
+
+    def put(self, run_id: RunId, function: Callable[[], T], *, can_wait: bool = False) -> Future[T]:
+        """The same, without waiting for the result."""
         result: Future[T] = Future()
         with self._adding:
             (self._can_wait if can_wait else self._next).put(run_id, _Work(function, result))
         self._pool.submit(self._do_one)
-        return await asyncio.wrap_future(result)
+        return result
 
     def _do_one(self) -> None:
         """Do the next piece of work. Called once for each piece that was added, though rarely for

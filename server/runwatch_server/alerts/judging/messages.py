@@ -52,7 +52,12 @@ class GetKnown:
     number: int
 
 
-Question = Open | Observe | GetState | GetKnown
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Only lets judges go, those that are released with it. The answer is None."""
+
+
+Question = Open | Observe | GetState | GetKnown | Release
 
 
 @dataclass(frozen=True, slots=True)

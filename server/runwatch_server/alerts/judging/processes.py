@@ -30,6 +30,7 @@ from runwatch_server.alerts.judging.messages import (
     Observe,
     Open,
     Question,
+    Release,
     Request,
     receive,
     send,
@@ -156,12 +157,16 @@ class _ProcessSlot:
         self._process: _Process | None = None
 
     def check(self) -> None:
-        """Kill the process if it is stuck; whoever waits for its answer gets
-        JudgeLostError."""
+        """Kill the process if it is stuck; whoever waits for its answer gets JudgeLostError. Let
+        judges go that nobody needs any more, as there may be no further question for long."""
         process = self._process
-        if process is not None and self._stall_detector.is_stalled(self.thread.since, monotonic()):
+        if process is None:
+            return
+        if self._stall_detector.is_stalled(self.thread.since, monotonic()):
             process.kill_stalled(self._stall_detector.longest_s)
             self._stall_detector.restart()
+        elif process.released and self.thread.since is None:
+            self.thread.put(_NO_RUN, partial(process.ask, Release()))
 
     async def open(
         self,

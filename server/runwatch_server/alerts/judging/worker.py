@@ -13,6 +13,7 @@ from runwatch_server.alerts.judging.messages import (
     Observe,
     Open,
     Question,
+    Release,
     Request,
     receive,
     send,
@@ -47,6 +48,8 @@ class Judges:
                 return self._judges[number].state()
             case GetKnown(number):
                 return self._judges[number].known_to_next
+            case Release():
+                return None
 
     def _open(self, wanted: Open) -> None:
         if wanted.documents is not None:

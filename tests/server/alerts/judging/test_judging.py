@@ -3,11 +3,14 @@ it but time."""
 
 import asyncio
 import contextlib
+import gc
 import math
 import os
 import signal
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +28,9 @@ from runwatch_server.alerts.judging import (
     JudgingFailedError,
     ProcessJudging,
     ThreadJudging,
+    processes,
 )
-from runwatch_server.alerts.judging.messages import Failed, GetState, Open, Request
+from runwatch_server.alerts.judging.messages import Failed, GetState, Open, Release, Request
 from runwatch_server.alerts.judging.worker import Judges
 from runwatch_server.rules.pack import RuleSet, load_builtin, split_file
 from runwatch_server.telemetry.committed_frames import CommittedFrame
@@ -182,6 +186,31 @@ def test_judges_that_nobody_holds_any_more_are_forgotten() -> None:
     judges.answer(Request(Open(7, 0, LOW.hash, LOW.documents, b"", None)))
     assert isinstance(judges.answer(Request(GetState(7))), bytes)
     assert isinstance(judges.answer(Request(GetState(7), released=(7,))), Failed)
+
+
+def test_a_process_lets_a_judge_go_though_nothing_more_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(judging: Judging) -> None:
+        requests: list[Request] = []
+        send, has_let_go = processes.send, threading.Event()
+
+        def noted(connection: Connection, request: Request) -> None:
+            requests.append(request)
+            send(connection, request)
+            if request.released:
+                has_let_go.set()
+
+        monkeypatch.setattr(processes, "send", noted)
+        judge = await judging.open(RUN, 0, RULES)
+        await judge.observe(STORY[:1])
+        del judge
+        gc.collect()
+        assert await asyncio.to_thread(has_let_go.wait, LONGEST_S)
+
+        assert requests[-1] == Request(Release(), released=(0,))
+
+    at("process", scenario)
 
 
 def test_frames_of_a_process_that_was_killed_are_judged_by_the_next(tmp_path: Path) -> None:
