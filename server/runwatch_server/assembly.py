@@ -42,10 +42,10 @@ from runwatch_server.runs.pause_watch import PauseWatch
 from runwatch_server.runs.removals import Removals
 from runwatch_server.runs.service import Runs
 from runwatch_server.runs.watcher import RunWatcher
-from runwatch_server.schema import upgrade_schema
+from runwatch_server.schema import upgrade_beside, upgrade_schema
 from runwatch_server.services import Services
 from runwatch_server.settings import Settings
-from runwatch_server.signing import open_key_ring
+from runwatch_server.signing import SECRET_FILE, open_key_ring
 from runwatch_server.telemetry.events import EventLog
 from runwatch_server.telemetry.gap_log import GapLog
 from runwatch_server.telemetry.ingest import Ingest
@@ -124,10 +124,11 @@ async def _open_foundation(
             observer=metrics,
         )
     )
-    signer = Signer(open_key_ring(settings, is_shared=database.is_shared))
     metrics.watch_queue(lambda: database.num_waiting)
     metrics.watch_disk(settings.data_dir)
-    await database.migrate(upgrade_schema)
+    secret = None if database.is_shared else settings.data_dir / SECRET_FILE
+    await database.migrate(upgrade_schema if secret is None else upgrade_beside(secret))
+    signer = Signer(open_key_ring(settings, is_shared=database.is_shared))  # tables come first
     database.start()
     clock = clock or await _own_clock(stack, database, metrics)
     liveness, events = Liveness(), EventLog(clock)

@@ -206,6 +206,18 @@ class NoDatabaseError(RunwatchError):
         super().__init__(f"data directory {data_dir}: found {found}, wanted that of a service")
 
 
+class LostDatabaseError(RunwatchError):
+    """A service has run in this data directory, and its database is gone."""
+
+    def __init__(self, secret: Path) -> None:
+        super().__init__(
+            f"data directory {secret.parent}: found {secret.name}, but no tables in runwatch.db, "
+            "wanted those of the service that made it; was runwatch.db or runwatch.db-wal deleted? "
+            "Put them back; or move runwatch.db away and restore a backup with `runwatch db "
+            f"restore`; or, to begin anew without what was there, delete {secret}"
+        )
+
+
 class DatabaseDamagedError(RunwatchError):
     """The database cannot be read."""
 

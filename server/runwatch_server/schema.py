@@ -2,8 +2,9 @@
 
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import alembic.autogenerate
 import alembic.command
@@ -13,6 +14,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from runwatch_server.all_tables import metadata
+from runwatch_server.errors import LostDatabaseError
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +49,19 @@ def upgrade_schema(connection: sa.Connection) -> None:
         return
     config.attributes["connection"] = connection
     alembic.command.upgrade(config, "head")
+
+
+def upgrade_beside(secret: Path) -> Callable[[sa.Connection], None]:
+    """An upgrade that raises LostDatabaseError if there are no tables although the secret shows
+    that a service has run here: what it had acknowledged may have been in a WAL that somebody
+    deleted, and nothing is to be begun in its place unasked."""
+
+    def upgrade(connection: sa.Connection) -> None:
+        if secret.exists() and not sa.inspect(connection).get_table_names():
+            raise LostDatabaseError(secret)
+        upgrade_schema(connection)
+
+    return upgrade
 
 
 def schema_state(connection: sa.Connection) -> SchemaState:

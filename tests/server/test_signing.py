@@ -4,8 +4,9 @@ import stat
 from pathlib import Path
 
 import pytest
+from tests.server.harness import serve
 
-from runwatch_server.errors import SettingsError
+from runwatch_server.errors import LostDatabaseError, SettingsError
 from runwatch_server.settings import Settings
 from runwatch_server.signing import KeyRing, MissingKeyError, open_key_ring
 
@@ -23,6 +24,29 @@ def test_a_service_that_is_alone_makes_itself_a_key_that_nobody_else_can_read(
         == made.current
         is not None
     )
+
+
+@pytest.mark.anyio
+async def test_a_service_that_has_lost_its_tables_does_not_begin_anew_beside_its_key(
+    tmp_path: Path,
+) -> None:
+    """As where a service was killed, and somebody deleted the WAL that held all of it."""
+    async with serve(tmp_path) as api:
+        run_id = await api.new_run()
+    database, kept = tmp_path / "runwatch.db", (tmp_path / "runwatch.db").read_bytes()
+    database.write_bytes(b"")
+
+    with pytest.raises(LostDatabaseError, match=r"runwatch\.db-wal deleted\? .* delete .*/secret"):
+        async with serve(tmp_path):
+            pass
+
+    database.write_bytes(kept)
+    async with serve(tmp_path, admin_key=api.admin_key) as again:
+        assert (await again.json("GET", f"/runs/{run_id}"))["id"] == run_id
+    database.write_bytes(b"")
+    (tmp_path / "secret").unlink()
+    async with serve(tmp_path) as anew:
+        assert (await anew.json("GET", "/runs"))["runs"] == []
 
 
 def test_replicas_sign_nothing_until_they_are_given_a_key(tmp_path: Path) -> None:

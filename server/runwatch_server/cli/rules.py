@@ -36,7 +36,7 @@ class _Rule(msgspec.Struct, frozen=True):
     source: str
     project: str | None
     version: int
-    enabled: bool
+    in_force: bool
     id: str
     document: dict[str, object]
 
@@ -148,7 +148,7 @@ def list_rules(
     if as_json:
         print_facts(found.document)
         return
-    columns = ("name", "source", "project", "version", "enabled", "id")
+    columns = ("name", "source", "project", "version", "in_force", "id")
     print_table(columns, ([getattr(rule, c) for c in columns] for rule in found.facts.rules))
 
 

@@ -1,17 +1,21 @@
 """The interface of the database: reads, and writes that are answered once they are on disk."""
 
+import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import TypeVar
 
 import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.vocabulary import RunId
 from runwatch_server.db.channel import Channel
 from runwatch_server.db.group_writer import GroupWriter, Store, Work, WriteObserver
-from runwatch_server.errors import OverloadedError
+from runwatch_server.errors import DatabaseDamagedError, OverloadedError
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -88,9 +92,15 @@ class Database:
         return self._store.read()
 
     async def ping(self) -> None:
-        """Raises an error if the database does not answer."""
-        async with self.read() as connection:
-            await connection.execute(sa.select(1))
+        """Raises OverloadedError if the database does not answer, or has lost its file."""
+        try:
+            async with self.read() as connection:
+                await connection.execute(sa.select(1))
+            self._store.check()
+        except (SQLAlchemyError, OSError, DatabaseDamagedError) as error:
+            found = f"The database ({self.engine}) is gone or cannot be read: see the log."
+            log.error("%s: found %s, wanted the database", self.place, error)
+            raise OverloadedError("database_dead", found, retry_after_s=2) from error
 
     @property
     def channel(self) -> Channel | None:

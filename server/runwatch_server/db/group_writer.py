@@ -82,6 +82,10 @@ class Store(Protocol):
         """Size of the space in its files that is free for new data; 0 if it is not known."""
         ...
 
+    def check(self) -> None:
+        """Raises OSError if what is written would be lost, as far as that can be seen at once."""
+        ...
+
     async def give_back(self) -> None:
         """Give the file system back what was freed, as far as the engine does not do so itself."""
         ...

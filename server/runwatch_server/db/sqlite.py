@@ -140,18 +140,18 @@ class SqliteStore:
             if self._writing is None:
                 self._writing = await self._writer.connect()
                 self._file = self._file or self._path.stat()
-            connection, file = self._writing, self._file
-            return await self._in_thread(partial(self._commit_here, connection, file, orders))
+            return await self._in_thread(partial(self._commit_here, self._writing, orders))
 
-    def _commit_here(
-        self, connection: AsyncConnection, file: os.stat_result | None, orders: Sequence[Order]
-    ) -> list[Outcome]:
-        """Commit works in the writer's thread. Raises OSError if the file was deleted or replaced:
-        SQLite would go on writing to it, and whoever starts next would find nothing of what was
-        acknowledged."""
-        outcomes = run_here(_transaction(connection, orders))
-        if file is None or not os.path.samestat(file, self._path.stat()):
+    def check(self) -> None:
+        """Raises OSError if the file was deleted or replaced: SQLite would go on writing to it, and
+        whoever starts next would find nothing of what was acknowledged."""
+        if self._file is None or not os.path.samestat(self._file, self._path.stat()):
             raise OSError(errno.ESTALE, "another file stands in the database's place", self.place)
+
+    def _commit_here(self, connection: AsyncConnection, orders: Sequence[Order]) -> list[Outcome]:
+        """Commit works in the writer's thread. Raises OSError if the file is gone."""
+        outcomes = run_here(_transaction(connection, orders))
+        self.check()
         self.free_bytes = sqlite_space.free_bytes(_driver_of(connection))
         return outcomes
 

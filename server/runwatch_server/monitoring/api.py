@@ -83,16 +83,16 @@ async def get_readiness(services: CurrentServices) -> Response:
     """Readiness: the database answers and commits, the writer keeps up and runs are being judged. A
     disk that is too full for frames, and a judgement that is behind or stuck, are no reason to turn
     people and commands away: they are told."""
-    if services.database.is_overloaded:
-        raise OverloadedError("writer_queue_full", "The writer does not keep up.")
+    await services.database.ping()  # first: all else waits for it
     if services.database.is_losing:
         raise OverloadedError("not_committed", "The database does not commit: see the log.")
+    if services.database.is_overloaded:
+        raise OverloadedError("writer_queue_full", "The writer does not keep up.")
     health = services.evaluators.health
     if not health.is_running:
         raise OverloadedError("evaluators_dead", "Frames are stored, but nobody judges them.")
     if services.ticker.age_s > _DEAD_S:
         raise OverloadedError("silence_not_judged", "Nobody checks which runs have gone silent.")
-    await services.database.ping()
     return json_response(
         ReadinessView(
             status="ready",

@@ -60,6 +60,9 @@ class RuleView(msgspec.Struct, frozen=True):
     """The project it holds for; null: every project."""
     version: int
     enabled: bool
+    in_force: bool
+    """Whether it judges: it is enabled, and no other rule of its name comes before it. A project's
+    own comes before one for every project, and that before a built-in one."""
     document: dict[str, object]
     """A rule file with this rule alone."""
     updated_at: datetime | None = None
@@ -128,13 +131,16 @@ RuleFile = Annotated[FileBody, Depends(rule_file)]
 async def list_rules(
     services: CurrentServices, principal: CurrentPrincipal, project: str | None = None
 ) -> Response:
-    """The built-in rules and people's own, for one project or for all."""
+    """The built-in rules and people's own, for one project or for all, and which are in force."""
     if project is not None:
         principal.check_project(project)
     wanted = project if project is not None else principal.project
     records = await services.rules.list_all(wanted)
     builtin = (*_IN_CODE.values(), *services.rules.builtin)
-    views = [*map(_builtin_view, builtin), *map(_view, records)]
+    replaced = {record.name for record in records if wanted is not None or not record.project}
+    own = {record.name for record in records if wanted is not None and record.project}
+    views = [_builtin_view(one, in_force=one.rule.name not in replaced) for one in builtin]
+    views += [_view(one, is_replaced=not one.project and one.name in own) for one in records]
     return json_response(RuleList(views))
 
 
@@ -182,7 +188,10 @@ async def get_rule(
 ) -> Response:
     """A rule. For one that is not built in, the ETag is its version."""
     if rule_id.startswith(BUILTIN):
-        return json_response(_builtin_view(_builtin(services, rule_id.removeprefix(BUILTIN))))
+        filed = _builtin(services, rule_id.removeprefix(BUILTIN))
+        records = await services.rules.list_all(principal.project or "")
+        in_force = filed.rule.name not in {record.name for record in records}
+        return json_response(_builtin_view(filed, in_force=in_force))
     record = await services.rules.get(rule_id)
     if record.project:
         principal.check_project(record.project)
@@ -272,7 +281,7 @@ def _tagged(record: RuleRecord) -> Response:
     return response
 
 
-def _view(record: RuleRecord) -> RuleView:
+def _view(record: RuleRecord, *, is_replaced: bool = False) -> RuleView:
     return RuleView(
         id=record.id,
         name=record.name,
@@ -280,6 +289,7 @@ def _view(record: RuleRecord) -> RuleView:
         project=record.project or None,
         version=record.version,
         enabled=record.enabled,
+        in_force=record.enabled and not is_replaced,
         document=msgspec.json.decode(record.document, type=dict[str, object]),
         updated_at=rfc3339(record.updated_at),
         updated_by=record.updated_by,
@@ -290,7 +300,7 @@ def _builtin(services: Services, name: str) -> FiledRule:
     return _IN_CODE.get(name) or services.rules.find_builtin(name)
 
 
-def _builtin_view(filed: FiledRule) -> RuleView:
+def _builtin_view(filed: FiledRule, *, in_force: bool) -> RuleView:
     return RuleView(
         id=f"{BUILTIN}{filed.rule.name}",
         name=filed.rule.name,
@@ -298,5 +308,6 @@ def _builtin_view(filed: FiledRule) -> RuleView:
         project=None,
         version=1,
         enabled=True,
+        in_force=in_force,
         document=dict(filed.file),
     )

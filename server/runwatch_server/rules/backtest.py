@@ -5,6 +5,7 @@ The reply has one form for every source (docs/design.md, section 4.6).
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -13,6 +14,7 @@ from runwatch.alerts import AlertState, Moment, Reason
 from runwatch.nonfinite import JsonNumber, to_json
 from runwatch.rules import NON_FINITE, Evaluator, Rows, Rule, Transition
 from runwatch.vocabulary import Severity
+from runwatch_server.clock import rfc3339
 
 _DAY_S: Final = 86400.0
 
@@ -32,8 +34,8 @@ class BacktestAlert(msgspec.Struct, frozen=True):
     inhibited_by: str | None = None
     """The rule whose alert explains this one for as long as it fires, so that nobody is told."""
     shadow: bool = False
-    firing_at: float = 0.0
-    """Unix seconds, by the run's clock."""
+    firing_at: datetime | None = None
+    """By the run's clock; null if the log has no times."""
 
     @property
     def is_notifiable(self) -> bool:
@@ -88,6 +90,8 @@ class Backtest:
     _broken: Moment | None = None
     """The step of the first non-finite number."""
     _by_episode: dict[str, BacktestAlert] = field(default_factory=dict[str, BacktestAlert])
+    _fired_at: dict[str, float] = field(default_factory=dict[str, float])
+    """By episode, in Unix seconds."""
 
     @classmethod
     def of_rules(
@@ -105,11 +109,11 @@ class Backtest:
             self._note(transition)
 
     def result(self, file: str) -> BacktestRun:
-        alerts = list(self._by_episode.values())
+        alerts = [self._with_time(episode, one) for episode, one in self._by_episode.items()]
         seconds = None
         if self.has_times and self._first_at is not None and self._last is not None:
             seconds = max(self._last.at - self._first_at, 0.0)
-        lead = self._lead(alerts)
+        lead = self._lead()
         return BacktestRun(
             file,
             self.num_rows,
@@ -119,14 +123,21 @@ class Backtest:
             lead_s=None if lead is None or not self.has_times else lead.at,
         )
 
-    def _lead(self, alerts: Sequence[BacktestAlert]) -> Moment | None:
+    def _with_time(self, episode: str, alert: BacktestAlert) -> BacktestAlert:
+        if not self.has_times:
+            return alert
+        return msgspec.structs.replace(alert, firing_at=rfc3339(self._fired_at[episode]))
+
+    def _lead(self) -> Moment | None:
         """Steps from the first alert that is told to the end that it announces."""
-        told = [alert for alert in alerts if alert.is_notifiable]
+        alerts = self._by_episode
+        told = [episode for episode, alert in alerts.items() if alert.is_notifiable]
         end = self._broken or self._last
         if not told or end is None:
             return None
-        first = min(told, key=lambda alert: alert.firing_at)
-        return Moment(max(end.step - first.firing_step, 0), max(end.at - first.firing_at, 0.0))
+        first = min(told, key=self._fired_at.__getitem__)
+        steps = end.step - alerts[first].firing_step
+        return Moment(max(steps, 0), max(end.at - self._fired_at[first], 0.0))
 
     def _note(self, transition: Transition) -> None:
         known = self._by_episode.get(transition.episode)
@@ -134,10 +145,12 @@ class Backtest:
             self._broken = Moment(transition.onset_step, transition.onset_at)
         if transition.state is AlertState.FIRING and known is None:
             self._by_episode[transition.episode] = _alert(transition)
+            self._fired_at[transition.episode] = transition.at
         elif transition.reason is Reason.RELEASED and known is not None and known.inhibited_by:
             self._by_episode[transition.episode] = msgspec.structs.replace(
-                known, inhibited_by=None, firing_step=transition.step, firing_at=transition.at
+                known, inhibited_by=None, firing_step=transition.step
             )
+            self._fired_at[transition.episode] = transition.at
         elif transition.state is AlertState.RESOLVED and known is not None:
             resolved = msgspec.structs.replace(known, resolved_step=transition.step)
             self._by_episode[transition.episode] = resolved
@@ -185,5 +198,4 @@ def _alert(transition: Transition) -> BacktestAlert:
         summary=transition.summary,
         inhibited_by=transition.inhibited_by,
         shadow=transition.shadow,
-        firing_at=transition.at,
     )

@@ -20,12 +20,14 @@ _MAX_DEPTH: Final = 8
 
 
 def json_body(kind: type[T]) -> Callable[[Request], Awaitable[T]]:
-    """A dependency that reads the request's JSON body as this type."""
+    """A dependency that reads the request's JSON body as this type. Where none of its fields has to
+    be given, the body need not be either."""
     decoder = msgspec.json.Decoder(kind)
     schema = schema_of(kind)
+    without_any = None if _needs_body(kind) else b"{}"
 
     async def read(request: Request) -> T:
-        body = await request.body()
+        body = await request.body() or without_any
         if not body:
             raise UnprocessableError("invalid_body", "body: found nothing, wanted JSON")
         check_json_texts("body", body)
@@ -61,7 +63,7 @@ def documented(
     responses: dict[str, Any] = {}
     extra: dict[str, Any] = {"responses": responses}
     if body is not None:
-        extra["requestBody"] = {"required": True, "content": _content(body)}
+        extra["requestBody"] = {"required": _needs_body(body), "content": _content(body)}
     content: dict[str, Any] = {} if answer is None else _content(answer)
     content |= {media_type: {"schema": {"type": "string"}} for media_type in texts}
     if content:
@@ -92,6 +94,13 @@ def schema_of(kind: object) -> Json:
         [kind], schema_hook=_schema_of_object, ref_template="#/x-{name}"
     )
     return _inlined(schema, components)
+
+
+def _needs_body(kind: type) -> bool:
+    """Whether a request has to say anything: whether a field of this type has no default."""
+    return not issubclass(kind, msgspec.Struct) or any(
+        one.required for one in msgspec.structs.fields(kind)
+    )
 
 
 def _content(kind: object) -> dict[str, Any]:

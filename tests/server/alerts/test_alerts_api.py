@@ -1,6 +1,7 @@
 """Alerts over HTTP: found, looked at, acknowledged, streamed."""
 
 import math
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -63,6 +64,23 @@ async def test_the_first_to_acknowledge_stays_the_one(api: Api) -> None:
     again = await api.json("POST", path, json={"note": "me too"})
 
     assert (first["ack_note"], again["ack_note"]) == ("looking", "looking")
+
+
+async def test_who_acknowledges_need_not_say_why(api: Api) -> None:
+    (alert,) = await alerts(api, await broken_run(api))
+
+    acknowledged = await api.json("POST", f"/alerts/{alert['id']}/ack")
+
+    assert (acknowledged["ack_note"], acknowledged["acked_at"] is None) == ("", False)
+
+
+async def test_a_card_says_when_the_onset_was_as_all_times_are_said(api: Api) -> None:
+    (alert,) = await alerts(api, await broken_run(api))
+
+    card = (await api.json("GET", f"/alerts/{alert['id']}"))["card"]
+
+    assert card["onset"]["at"] == alert["onset_at"]
+    assert datetime.fromisoformat(card["onset"]["at"]).utcoffset() == timedelta(0)
 
 
 async def test_a_key_of_another_project_sees_no_alert(api: Api) -> None:

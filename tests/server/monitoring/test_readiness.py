@@ -1,6 +1,7 @@
 """What `/readyz` tells at once of judging, long before anybody is turned away."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.server.harness import Api
@@ -28,3 +29,15 @@ async def test_a_service_that_does_not_look_for_silence_says_since_when(
     monkeypatch.setattr(type(api.services.ticker), "age_s", 12.25)
 
     assert (await api.http.get("/readyz")).json()["silence_judged_s"] == 12.25
+
+
+async def test_a_database_that_was_deleted_is_named_before_all_that_waits_for_it(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(api.services.ticker), "age_s", 600.0)
+    Path(api.services.database.place).unlink()
+
+    ready = await api.http.get("/readyz")
+
+    assert (ready.status_code, ready.json()["code"]) == (503, "database_dead")
+    assert "The database (sqlite) is gone" in ready.json()["detail"]

@@ -101,6 +101,34 @@ async def test_a_built_in_rule_is_taken_away_by_one_of_its_name(api: Api) -> Non
     assert "LossSpike" in {rule.name for rule in other.rules}
 
 
+async def in_force(api: Api, name: str, **params: str) -> dict[tuple[str, str | None], bool]:
+    """By source and project."""
+    listed = (await api.json("GET", "/rules", params=params))["rules"]
+    named = [rule for rule in listed if rule["name"] == name]
+    return {(rule["source"], rule["project"]): rule["in_force"] for rule in named}
+
+
+async def test_the_list_says_which_of_the_rules_of_one_name_judges(api: Api) -> None:
+    text = LOW.replace("Low", "LossSpike")
+    alone = await in_force(api, "LossSpike")
+    everywhere = await create(api, text, enabled="false")
+    await create(api, text, project="vision")
+
+    builtin, of_all, of_project = ("builtin", None), ("user", None), ("user", "vision")
+    assert alone == {builtin: True}
+    assert await in_force(api, "LossSpike", project="nlp") == {builtin: False, of_all: False}
+    seen = await in_force(api, "LossSpike", project="vision")
+    assert seen == {builtin: False, of_all: False, of_project: True}
+    assert not (await api.json("GET", "/rules/builtin:LossSpike"))["in_force"]
+    headers = {**YAML, "If-Match": '"1"'}
+    await api.json("PUT", f"/rules/{everywhere['id']}", content=text, headers=headers)
+    seen = await in_force(api, "LossSpike", project="vision")
+    assert seen == {builtin: False, of_all: False, of_project: True}
+    seen = await in_force(api, "LossSpike")
+    assert seen == {builtin: False, of_all: True, of_project: True}
+    assert await in_force(api, "NonFinite") == {builtin: True}
+
+
 async def test_a_version_that_is_not_the_newest_is_not_replaced(api: Api) -> None:
     rule = await create(api)
     path = f"/rules/{rule['id']}"
@@ -175,6 +203,10 @@ async def test_a_backtest_says_what_a_rule_would_have_said(api: Api) -> None:
     found = {(alert["alert"], alert["firing_step"], alert["value"]) for alert in run["alerts"]}
     assert run["rows"] == 6
     assert found == {("Low", 2, 0.5), ("NonFinite", 4, "NaN")}
+    assert {alert["firing_at"] for alert in run["alerts"]} == {
+        "2023-11-14T22:13:22Z",
+        "2023-11-14T22:13:24Z",
+    }
 
 
 async def test_a_backtest_of_steps_that_end_before_they_begin_is_refused(api: Api) -> None:

@@ -1,6 +1,7 @@
 """An alert's diagnosis card: onset, first anomalies, likely causes, what to try, what was tried."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import msgspec
 
@@ -12,6 +13,7 @@ from runwatch_server.alerts.actions.rungs import RungView, rungs_of
 from runwatch_server.alerts.diagnosis.findings import Findings
 from runwatch_server.alerts.diagnosis.run_words import words_of_command
 from runwatch_server.alerts.records import AlertRecord
+from runwatch_server.clock import rfc3339
 from runwatch_server.commands.records import CommandRecord
 
 _SHORT_ORDER = 3
@@ -20,8 +22,8 @@ _PROPOSED = "proposed"
 
 class OnsetView(msgspec.Struct, frozen=True):
     step: int
-    at: float
-    """Unix seconds, by the trainer's clock."""
+    at: datetime
+    """By the trainer's clock."""
     attempt: int
     rank: int
     host: str | None
@@ -129,7 +131,7 @@ def card_of(
     return DiagnosisView(
         onset=OnsetView(
             step=alert.onset_step,
-            at=alert.onset_at,
+            at=rfc3339(alert.onset_at),
             attempt=alert.attempt,
             rank=alert.rank,
             host=findings.host,
