@@ -38,6 +38,7 @@ from runwatch_server.replicas.shared_clock import SharedClock
 from runwatch_server.retention.ages import Ages
 from runwatch_server.retention.service import Retention
 from runwatch_server.runs.liveness import Liveness
+from runwatch_server.runs.lost_runs import LostRuns
 from runwatch_server.runs.pause_watch import PauseWatch
 from runwatch_server.runs.removals import Removals
 from runwatch_server.runs.service import Runs
@@ -196,6 +197,7 @@ def _loops(services: Services, alerting: Alerting, notifying: Notifying) -> Iter
         roller=services.roller,
         packer=services.packer,
         retention=services.retention,
+        lost_runs=LostRuns(services.database, clock, lost_days=settings.lost_days),
         save_uses=services.keys.save_uses,
         replica=replica,
     )

@@ -23,6 +23,7 @@ from runwatch_server.errors import OverloadedError
 from runwatch_server.replicas.assembly import Replica
 from runwatch_server.replicas.ownership import Job, as_duty
 from runwatch_server.retention.service import Retention
+from runwatch_server.runs.lost_runs import LostRuns
 from runwatch_server.runs.purge import purge_orphans
 from runwatch_server.settings import Settings
 from runwatch_server.telemetry.histogram_store import remove_crowded_histograms
@@ -78,6 +79,7 @@ class Maintenance:
         roller: Roller,
         packer: Packer | None,
         retention: Retention,
+        lost_runs: LostRuns,
         save_uses: Callable[[], Awaitable[None]],
         replica: Replica,
     ) -> None:
@@ -88,6 +90,7 @@ class Maintenance:
         self._roller = roller
         self._packer = packer
         self._retention = retention
+        self._lost_runs = lost_runs
         self._save_uses = save_uses
 
     async def run(self) -> None:
@@ -115,10 +118,12 @@ class Maintenance:
             yield "packing", pack, settings.maintain_every_s
 
     async def clean(self) -> None:
-        """Removes data past its retention, and the rest of runs whose removal was interrupted."""
+        """Ends runs that were lost long ago, and removes data past its retention and the rest of
+        runs whose removal was interrupted."""
         now = self._clock.wall()
         if self._replica.leases is not None:
             await self._replica.leases.clean(older_than_s=_DAY_S)
+        num_lost = await self._lost_runs.end_old()
         num_runs = await purge_orphans(self._database)
         removed = await self._retention.remove_due()
         num_crowded = await remove_crowded_histograms(self._database)
@@ -132,12 +137,13 @@ class Maintenance:
         )
         log.info(
             "removed %d frames, %d rollups, histograms of %d steps, %d dead keys, and the remains "
-            "of %d runs",
+            "of %d runs; ended %d lost runs",
             removed.num_frames,
             removed.num_rollups,
             removed.num_histograms + num_crowded,
             num_keys,
             num_runs,
+            num_lost,
         )
 
 

@@ -111,6 +111,9 @@ class Settings:
     lost_s: float = 60.0
     """A run is shown as lost after this long without any message: six of the trainer's
     heartbeats. People are told of one that failed if no new attempt begins for as long."""
+    lost_days: float = 7.0
+    """A run that has been lost for this long ends as failed, so that its data is kept no longer
+    than that of others; likewise one that was brought in and never closed. 0: never."""
     rollup_every_s: float = 5.0
     """How often finished stretches of 1024 steps are summed up into rollups."""
     maintain_every_s: float = 3600.0
@@ -136,7 +139,7 @@ class Settings:
     process ends at once, as if it was killed."""
 
     def __post_init__(self) -> None:
-        _check_days(self.raw_days, self.evidence_days, self.rollup_days)
+        _check_days(self.raw_days, self.evidence_days, self.rollup_days, self.lost_days)
         _check("port", self.port, 0 <= self.port <= 65535, "0 to 65535")
         _check("disk_reserve_mib", self.disk_reserve_mib, self.disk_reserve_mib >= 0, "0 or more")
         for name in ("queue_works", "streams_per_key", "streams", "metrics_per_run"):
@@ -288,5 +291,6 @@ def _check_hosts(hosts: tuple[str, ...]) -> None:
 
 
 def _check_days(*ages: float) -> None:
-    for name, days in zip(("raw_days", "evidence_days", "rollup_days"), ages, strict=True):
+    names = ("raw_days", "evidence_days", "rollup_days", "lost_days")
+    for name, days in zip(names, ages, strict=True):
         _check(name, days, 0 <= days < 10**6, "0 (for ever) or a number of days")

@@ -9,6 +9,7 @@ from tests.server.harness import Api
 from tests.waiting import until_so
 
 from runwatch_server.maintenance import Maintenance
+from runwatch_server.runs.lost_runs import LostRuns
 from runwatch_server.telemetry.roller import Roller
 
 pytestmark = pytest.mark.anyio
@@ -41,6 +42,7 @@ async def test_a_job_that_a_stop_cuts_short_is_no_error(
         roller=roller,
         packer=None,
         retention=services.retention,
+        lost_runs=LostRuns(services.database, services.clock, lost_days=7),
         save_uses=services.keys.save_uses,
         replica=services.replica,
     )

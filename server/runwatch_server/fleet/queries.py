@@ -19,7 +19,7 @@ from runwatch_server.fleet.records import (
     Order,
     owner_of,
 )
-from runwatch_server.runs.queries import SPEAKING_ATTEMPT
+from runwatch_server.runs.queries import NEWEST_FIRST, SPEAKING_ATTEMPT
 from runwatch_server.runs.tables import attempts, runs
 from runwatch_server.telemetry.tables import frames
 
@@ -213,11 +213,11 @@ def _choice(wanted: FleetFilter) -> list[sa.ColumnElement[bool]]:
 def _order(order: Order) -> tuple[sa.ColumnElement[Any], ...]:
     match order:
         case Order.TROUBLE:
-            return (_trouble, runs.c.id.desc())
+            return (_trouble, *NEWEST_FIRST)
         case Order.NEWEST:
-            return (runs.c.id.desc(),)
+            return NEWEST_FIRST
         case Order.NAME:
-            return (sa.func.lower(runs.c.name), runs.c.id.desc())
+            return (sa.func.lower(runs.c.name), *NEWEST_FIRST)
 
 
 async def _facts(connection: AsyncConnection, run_ids: Collection[str]) -> dict[str, sa.RowMapping]:

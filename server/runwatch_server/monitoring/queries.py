@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.vocabulary import RunId, RunState
-from runwatch_server.runs.queries import IS_GOING_ON, SPEAKING_ATTEMPT
+from runwatch_server.runs.queries import IS_GOING_ON, NEWEST_FIRST, SPEAKING_ATTEMPT
 from runwatch_server.runs.tables import runs
 from runwatch_server.telemetry.queries import HOT_COLUMNS, HotFrame
 from runwatch_server.telemetry.tables import frames
@@ -35,7 +35,7 @@ async def list_shown(connection: AsyncConnection, *, ended_after: float, limit: 
     query = (
         sa.select(runs.c.id, SPEAKING_ATTEMPT, runs.c.current_attempt)
         .where(IS_GOING_ON | (runs.c.ended_at > ended_after))
-        .order_by(runs.c.state == RunState.LOST.value, runs.c.id.desc())
+        .order_by(runs.c.state == RunState.LOST.value, *NEWEST_FIRST)
         .limit(limit)
     )
     return [

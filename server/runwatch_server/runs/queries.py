@@ -23,6 +23,9 @@ _LIST_OPEN: Final = sa.select(
     runs.c.id, runs.c.state, runs.c.current_attempt, runs.c.created_at
 ).where(IS_GOING_ON, runs.c.current_attempt > 0)
 
+NEWEST_FIRST: Final = (runs.c.created_at.desc(), runs.c.id.desc())
+"""By the service's clock: the ids are the trainers', and a clock may be years off."""
+
 SPEAKING_ATTEMPT: Final = sa.case(
     (runs.c.current_attempt > 0, runs.c.current_attempt),
     else_=sa.select(sa.func.coalesce(sa.func.max(attempts.c.attempt), 0))
@@ -112,7 +115,7 @@ async def find_run(connection: AsyncConnection, run_id: RunId) -> Run | None:
 
 async def find_runs(connection: AsyncConnection, run_ids: Collection[RunId]) -> list[Run]:
     """Those of the runs that exist, newest first."""
-    query = sa.select(runs).where(runs.c.id.in_(run_ids)).order_by(runs.c.id.desc())
+    query = sa.select(runs).where(runs.c.id.in_(run_ids)).order_by(*NEWEST_FIRST)
     return [_run(row) for row in await connection.execute(query)]
 
 
@@ -128,7 +131,7 @@ async def list_runs(
     limit: int = 100,
 ) -> list[Run]:
     """Newest first; `before` is the id of the last run already seen. `job` is a ULID."""
-    query = sa.select(runs).order_by(runs.c.id.desc()).limit(limit)
+    query = sa.select(runs).order_by(*NEWEST_FIRST).limit(limit)
     if name is not None:
         query = query.where(runs.c.name == name)
     if project is not None:
@@ -140,7 +143,7 @@ async def list_runs(
     if job is not None:
         query = query.where(sa.or_(runs.c.id == job, runs.c.id.in_(_reporting(job))))
     if before is not None:
-        query = query.where(runs.c.id < before)
+        query = query.where(_is_older_than(before))
     return [_run(row) for row in await connection.execute(query)]
 
 
@@ -150,6 +153,15 @@ def _reporting(job: str) -> sa.Select[tuple[str]]:
     began_at = time_of(job) - _CLOCKS_APART_S
     is_of_job = attempts.c.host.contains(f'"job":"{job}"')
     return sa.select(attempts.c.run_id).where(attempts.c.opened_at >= began_at, is_of_job)
+
+
+def _is_older_than(run_id: str) -> sa.ColumnElement[bool]:
+    """Whether a run comes after this one, which may have been removed: its id then says when its
+    trainer began, and that is near."""
+    other = runs.alias("other")
+    known = sa.select(other.c.created_at).where(other.c.id == run_id).scalar_subquery()
+    at = sa.func.coalesce(known, time_of(run_id))
+    return sa.tuple_(runs.c.created_at, runs.c.id) < sa.tuple_(at, sa.literal(run_id))
 
 
 async def list_open_runs(connection: AsyncConnection) -> list[OpenRun]:
@@ -173,7 +185,7 @@ async def list_group_peers(connection: AsyncConnection, run: Run, *, limit: int)
         sa.select(runs.c.id)
         .where(runs.c.project == run.project, runs.c.run_group == run.group)
         .where(runs.c.id != run.id, runs.c.last_step >= run.last_step)
-        .order_by(runs.c.id.desc())
+        .order_by(*NEWEST_FIRST)
         .limit(limit)
     )
     return [RunId(id_) for (id_,) in await connection.execute(query)]
@@ -204,8 +216,11 @@ async def update_run(connection: AsyncConnection, run_id: RunId, **values: objec
     await connection.execute(runs.update().where(runs.c.id == run_id).values(**values))
 
 
-async def change_state(connection: AsyncConnection, found: OpenRun, state: RunState) -> None:
+async def change_state(
+    connection: AsyncConnection, found: OpenRun, state: RunState, *, at: float
+) -> None:
     """Stores a run's state, unless the run has changed since it was read."""
+    lost = {"lost_at": at} if state is RunState.LOST else {}
     await connection.execute(
         runs.update()
         .where(
@@ -213,8 +228,39 @@ async def change_state(connection: AsyncConnection, found: OpenRun, state: RunSt
             runs.c.current_attempt == found.current_attempt,
             runs.c.state == found.state,
         )
-        .values(state=state)
+        .values(state=state, **lost)
     )
+
+
+async def list_given_up(connection: AsyncConnection, *, before: float) -> list[RunId]:
+    """Runs that nobody closed and that have been silent since before a time."""
+    found = await connection.scalars(sa.select(runs.c.id).where(_is_given_up(before)))
+    return [RunId(run_id) for run_id in found]
+
+
+async def end_given_up(
+    connection: AsyncConnection, *, run_id: RunId, before: float, at: float, reason: str
+) -> bool:
+    """Ends such a run as failed, and its open attempts; returns whether it was still one."""
+    values = {"state": RunState.FAILED, "ended_at": at}
+    ended = await connection.execute(
+        runs.update().where(runs.c.id == run_id, _is_given_up(before)).values(values)
+    )
+    if ended.rowcount == 0:
+        return False
+    is_open = (attempts.c.run_id == run_id) & attempts.c.closed_at.is_(None)
+    closed = {"closed_at": at, "status": RunState.FAILED.value, "reason": reason}
+    await connection.execute(attempts.update().where(is_open).values(closed))
+    return True
+
+
+def _is_given_up(before: float) -> sa.ColumnElement[bool]:
+    """Lost since before a time; or brought in afterwards, so that nobody listens to it, and neither
+    opened nor given an attempt since then."""
+    is_lost = (runs.c.state == RunState.LOST.value) & (runs.c.lost_at < before)
+    has_attempt = sa.exists().where(attempts.c.run_id == runs.c.id, attempts.c.opened_at >= before)
+    is_unheard = (runs.c.current_attempt == 0) & (runs.c.created_at < before) & ~has_attempt
+    return is_lost | (IS_GOING_ON & is_unheard)
 
 
 async def delete_run(connection: AsyncConnection, run_id: RunId) -> None:

@@ -18,7 +18,9 @@ runs = sa.Table(
     sa.Column("current_attempt", sa.Integer, nullable=False),  # 0 before the first
     sa.Column("last_step", sa.BigInteger),
     sa.Column("run_group", sa.String(256)),  # null: in no group
-    sa.Index("ix_runs_project", "project", "id"),
+    sa.Column("lost_at", sa.Double),  # when it was last found lost, by the service's clock
+    sa.Index("ix_runs_created", "created_at", "id"),
+    sa.Index("ix_runs_project_created", "project", "created_at", "id"),
     sa.Index("ix_runs_group", "project", "run_group", "id"),
     sa.Index("ix_runs_state", "state", "id"),
 )

@@ -78,6 +78,7 @@ class RunWatcher:
                 await self._tasks.do(run.id, partial(self._write, run, state))
 
     async def _write(self, found: OpenRun, state: RunState) -> None:
-        work = partial(queries.change_state, found=found, state=state)
+        at = self._clock.wall()
+        work = partial(queries.change_state, found=found, state=state, at=at)
         await self._database.write(work, of=found.id)
         log.info("run %s: %s -> %s", found.id, found.state, state)

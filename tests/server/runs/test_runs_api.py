@@ -2,8 +2,9 @@
 
 import pytest
 import sqlalchemy as sa
-from tests.server.harness import Api, HandClock, frame, new_id
+from tests.server.harness import Api, HandClock, both_engines, frame, new_id
 
+from runwatch.ulids import ulid
 from runwatch.vocabulary import RunId
 from runwatch_server.all_tables import metadata
 
@@ -44,6 +45,36 @@ async def test_a_run_that_cannot_be_is_refused(api: Api, change: dict[str, objec
     assert response.status_code == 422
     assert response.headers["Content-Type"] == "application/problem+json"
     assert (await api.json("GET", "/runs"))["runs"] == []
+
+
+@both_engines
+async def test_what_is_newest_goes_by_the_clock_of_the_service(
+    api: Api, hand_clock: HandClock
+) -> None:
+    """A trainer makes its run's id, and its clock may be years off."""
+    ahead, behind = ulid(4_000_000_000_000, bytes(10)), ulid(1_000_000_000_000, bytes(10))
+    ids = [ahead, behind, new_id()]
+    for run_id in ids:
+        await api.json("POST", "/runs", json={"run_id": run_id, "name": "a"})
+        hand_clock.now += 1.0
+    whole = await api.json("GET", "/runs")
+    pages = [await api.json("GET", "/runs", params={"limit": 1})]
+    while token := pages[-1]["next_token"]:
+        pages.append(await api.json("GET", "/runs", params={"limit": 1, "next_token": token}))
+
+    assert [run["id"] for run in whole["runs"]] == ids[::-1]
+    assert [run["id"] for page in pages for run in page["runs"]] == ids[::-1]
+
+
+@both_engines
+async def test_a_list_goes_on_behind_a_run_that_was_removed_meanwhile(api: Api) -> None:
+    left = await api.new_run()
+
+    after = await api.json("GET", "/runs", params={"next_token": new_id()})
+    before = await api.json("GET", "/runs", params={"next_token": ulid(1, bytes(10))})
+
+    assert [run["id"] for run in after["runs"]] == [left]
+    assert before["runs"] == []
 
 
 async def test_runs_come_in_pages_newest_first(api: Api) -> None:
