@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -38,7 +39,8 @@ def bodies(layout: Layout, attempt: int, num_steps: int, seed: int) -> Iterator[
     """A calm run: its loss falls, and its layers do not change."""
     random = np.random.default_rng(seed)
     for seq, first_step in enumerate(range(0, num_steps, _FRAME_STEPS), start=1):
-        steps = np.arange(first_step, min(first_step + _FRAME_STEPS, num_steps))
+        last_step = min(first_step + _FRAME_STEPS, num_steps)
+        steps = np.arange(first_step, last_step, dtype=np.float64)
         noise = 0.01 * random.standard_normal(len(steps))
         loss = 2 * np.exp(-steps / 2000) + noise
         metrics = np.stack([loss, np.full(len(steps), 1e-3), 1 + noise], 1)
@@ -50,7 +52,7 @@ def bodies(layout: Layout, attempt: int, num_steps: int, seed: int) -> Iterator[
                 seq=seq,
                 segment=0,
                 first_step=first_step,
-                times=time.time() - (num_steps - steps) * 0.001,
+                times=time.time() + 0.001 * steps,
                 metric_names=("loss", "lr", "grad_norm"),
                 metrics=metrics,
                 layout_hash=layout.hash,
@@ -103,7 +105,7 @@ def main() -> None:
         for first in range(0, options.runs, options.wave):
             wave = range(first, min(first + options.wave, options.runs))
             with ThreadPoolExecutor(3) as pool:
-                list(pool.map(lambda seed: train(service, layout, options.steps, seed), wave))
+                list(pool.map(partial(train, service, layout, options.steps), wave))
             time.sleep(options.pause_s)
         table.append(["all ended", *figures(service)])
         time.sleep(options.age_s + 4 * _ROUND_S)

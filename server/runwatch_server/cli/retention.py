@@ -1,6 +1,7 @@
 """`runwatch retention`: how long data is kept, and what is removed next."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from itertools import chain
 from typing import Annotated, Final
 
@@ -26,6 +27,12 @@ _NAMES: Final = {
 }
 _PARTS: Final = {"frames": "frames", "rollups": "rollup tiles", "histograms": "histograms"}
 """What a round removes, with the heading of its column."""
+_WHY: Final = {
+    "pinned": "pinned (`runwatch retention pin RUN --off`)",
+    "evidence": "around alerts (`--evidence-days`)",
+    "not_summed_up": "not summed up yet",
+    "lost": "the run was never closed (RUNWATCH_LOST_DAYS)",
+}
 _Raw = Annotated[
     float | None,
     typer.Option(min=0, help="Days for frames as received; 0: for ever. Default: inherited."),
@@ -68,8 +75,17 @@ class _DueRun(msgspec.Struct, frozen=True):
     histograms: _Amount
 
 
+class _Held(msgspec.Struct, frozen=True):
+    run_id: str
+    name: str
+    why: str
+    frames: _Amount
+    until: datetime | None
+
+
 class _Due(msgspec.Struct, frozen=True):
     runs: list[_DueRun]
+    held: list[_Held]
 
 
 @app.command()
@@ -87,17 +103,21 @@ def show(url: Url = DEFAULT_URL, token: Token = "", as_json: AsJson = False) -> 
 
 @app.command()
 def due(url: Url = DEFAULT_URL, token: Token = "", as_json: AsJson = False) -> None:
-    """Show what the next round of maintenance will remove; removes nothing itself."""
+    """Show what the next round of maintenance will remove, and what stays though it is old enough;
+    removes nothing itself."""
     with open_client(url, token) as client:
         found = client.request(_Due, "GET", "/retention/due")
     if as_json:
         print_facts(found.document)
         return
-    if not found.facts.runs:
+    if found.facts.runs:
+        columns = chain.from_iterable((heading, "MiB") for heading in _PARTS.values())
+        print_table(("run_id", "name", "project", *columns), map(_due_row, found.facts.runs))
+    else:
         print_text("Nothing is due for removal.")
-        return
-    columns = chain.from_iterable((heading, "MiB") for heading in _PARTS.values())
-    print_table(("run_id", "name", "project", *columns), map(_due_row, found.facts.runs))
+    if found.facts.held:
+        print_text("Frames that are old enough and stay:")
+        print_table(("run_id", "name", "frames", "MiB", "why"), map(_held_row, found.facts.held))
 
 
 @app.command("set")
@@ -156,3 +176,11 @@ def _due_row(run: _DueRun) -> list[object]:
     amounts: list[_Amount] = [getattr(run, part) for part in _PARTS]
     told = [(amount.number, f"{amount.num_bytes / 2**20:.1f}") for amount in amounts]
     return [run.run_id, run.name, run.project, *chain.from_iterable(told)]
+
+
+def _held_row(held: _Held) -> list[object]:
+    mib = f"{held.frames.num_bytes / 2**20:.1f}"
+    why = _WHY.get(held.why, held.why)
+    if held.until is not None:
+        why += f", until {held.until:%Y-%m-%d}"
+    return [held.run_id, held.name, held.frames.number, mib, why]

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 
 import msgspec
 
@@ -23,6 +24,17 @@ class Ages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             lower.evidence_days if self.evidence_days is None else self.evidence_days,
             lower.rollup_days if self.rollup_days is None else self.rollup_days,
         )
+
+
+class Why(StrEnum):
+    """Why frames are kept that are old enough to go."""
+
+    PINNED = "pinned"
+    EVIDENCE = "evidence"
+    """They lie around an alert."""
+    NOT_SUMMED_UP = "not_summed_up"
+    LOST = "lost"
+    """The run was never closed, so that its age does not count yet."""
 
 
 @dataclass(frozen=True, slots=True)

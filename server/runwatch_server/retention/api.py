@@ -12,8 +12,8 @@ from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339_if_any
 from runwatch_server.errors import UnprocessableError
-from runwatch_server.retention.ages import Ages
-from runwatch_server.retention.service import DueRun, Standing
+from runwatch_server.retention.ages import Ages, Why
+from runwatch_server.retention.service import DueRun, HeldFrames, Standing
 from runwatch_server.runs.access import VisibleRunId
 from runwatch_server.services import CurrentServices
 from runwatch_server.web.bodies import documented, json_body, json_response
@@ -70,9 +70,22 @@ class DueRunView(msgspec.Struct, frozen=True):
     """Counted in steps, for each kind and rank."""
 
 
+class HeldView(msgspec.Struct, frozen=True):
+    run_id: RunId
+    name: str
+    project: str
+    why: Why
+    """`pinned`; `evidence`: around an alert; `not_summed_up`; `lost`: the run was never closed."""
+    frames: AmountView
+    until: datetime | None
+    """When their own age ends; null: never by itself, or it is not known when."""
+
+
 class DueView(msgspec.Struct, frozen=True):
     runs: list[DueRunView]
     """Runs of which the next round removes something; at most `limit` of them."""
+    held: list[HeldView]
+    """Frames that are old enough and stay all the same; at most `limit` entries."""
 
 
 @router.get(
@@ -123,9 +136,13 @@ async def get_due(
     principal: CurrentPrincipal,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    """What the next round of maintenance will remove; removes nothing itself."""
+    """What the next round of maintenance will remove, and what stays though it is old enough;
+    removes nothing itself."""
     found = await services.retention.list_due(project=principal.project, limit=limit)
-    return json_response(DueView([_due_view(one) for one in found]))
+    held = await services.retention.list_held(project=principal.project, limit=limit)
+    return json_response(
+        DueView([_due_view(one) for one in found], [_held_view(one) for one in held])
+    )
 
 
 @router.get(
@@ -182,4 +199,16 @@ def _due_view(due: DueRun) -> DueRunView:
         frames=AmountView(due.frames.number, due.frames.num_bytes),
         rollups=AmountView(due.rollups.number, due.rollups.num_bytes),
         histograms=AmountView(due.histograms.number, due.histograms.num_bytes),
+    )
+
+
+def _held_view(held: HeldFrames) -> HeldView:
+    run = held.run
+    return HeldView(
+        run_id=run.run_id,
+        name=run.name,
+        project=run.project,
+        why=held.why,
+        frames=AmountView(held.frames.number, held.frames.num_bytes),
+        until=rfc3339_if_any(held.until),
     )

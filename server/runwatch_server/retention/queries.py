@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch.vocabulary import RunId
+from runwatch.vocabulary import RunId, RunState
 from runwatch_server.retention.ages import Ages
 from runwatch_server.retention.tables import project_retention, run_retention
 from runwatch_server.runs.tables import runs
@@ -61,6 +61,16 @@ async def list_ended(
     query = _QUERY.where(runs.c.ended_at.is_not(None))
     if after is not None:
         query = query.where(runs.c.id > after)
+    if project is not None:
+        query = query.where(runs.c.project == project)
+    return await _run_ages(connection, query.order_by(runs.c.id).limit(limit))
+
+
+async def list_lost(
+    connection: AsyncConnection, *, limit: int, project: str | None = None
+) -> list[RunAges]:
+    """Lost runs, in the order of their ids: they have not ended yet."""
+    query = _QUERY.where(runs.c.state == RunState.LOST.value)
     if project is not None:
         query = query.where(runs.c.project == project)
     return await _run_ages(connection, query.order_by(runs.c.id).limit(limit))

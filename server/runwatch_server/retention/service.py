@@ -6,6 +6,7 @@ it has received without a gap stays: a frame that was removed here and is sent a
 duplicate.
 """
 
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +20,7 @@ from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.per_run_tasks import PerRunTasks
 from runwatch_server.retention import queries
-from runwatch_server.retention.ages import Ages, Due, due_of
+from runwatch_server.retention.ages import Ages, Due, Why, due_of, kept_of
 from runwatch_server.retention.queries import RunAges
 from runwatch_server.runs.checks import run_not_found
 from runwatch_server.telemetry import retention as telemetry
@@ -61,6 +62,17 @@ class DueRun:
     @property
     def any(self) -> bool:
         return any(part.number for part in (self.frames, self.rollups, self.histograms))
+
+
+@dataclass(frozen=True, slots=True)
+class HeldFrames:
+    """Frames that are old enough to go and stay all the same."""
+
+    run: RunAges
+    why: Why
+    frames: telemetry.Amount
+    until: float | None = None
+    """In Unix seconds; None: nothing ends it by itself, or not at a known time."""
 
 
 class Retention:
@@ -117,6 +129,43 @@ class Retention:
                 break
         return found
 
+    async def list_held(self, *, project: str | None, limit: int) -> list[HeldFrames]:
+        """What stays although its age has come, and why."""
+        async with self._database.read() as connection:
+            lost = await queries.list_lost(connection, limit=limit, project=project)
+            of_lost = [
+                HeldFrames(run, Why.LOST, await telemetry.held_frames(connection, run.run_id))
+                for run in lost
+            ]
+        found = [held for held in of_lost if held.frames.number]
+        async for run in self._ended_runs(project):
+            if len(found) >= limit:
+                break
+            found += await self._looks.do(run.run_id, partial(self._held, run)) or []
+        return found[:limit]
+
+    async def _held(self, run: RunAges) -> list[HeldFrames]:
+        due = self._due(replace(run, pinned=False))
+        if not due.raw:
+            return []
+        async with self._database.read() as connection:
+            held = await telemetry.held_frames(connection, run.run_id)
+            if run.pinned:
+                return [HeldFrames(run, Why.PINNED, held)] if held.number else []
+            goes = [
+                await telemetry.removable_frames(connection, run.run_id, with_evidence=all_of_it)
+                for all_of_it in (due.evidence, True)
+            ]
+        evidence_days = kept_of(self._standing(run).in_force).evidence_days
+        until = (
+            None if math.isinf(evidence_days) else (run.ended_at or 0.0) + evidence_days * _DAY_S
+        )
+        parts = [
+            HeldFrames(run, Why.EVIDENCE, goes[1].without(goes[0]), until),
+            HeldFrames(run, Why.NOT_SUMMED_UP, held.without(goes[1])),
+        ]
+        return [part for part in parts if part.frames.number]
+
     async def remove_due(self) -> Removed:
         """One round, over all runs."""
         num_frames = num_rollups = num_histograms = 0
@@ -137,6 +186,14 @@ class Retention:
 
     async def _due_runs(self, project: str | None) -> AsyncIterator[DueRun]:
         """Found in read transactions: most old runs have nothing left, and need no write."""
+        async for run in self._ended_runs(project):
+            due = self._due(run)
+            look = partial(self._due_run, run, due)
+            due_run = await self._looks.do(run.run_id, look) if due.any else None
+            if due_run is not None and due_run.any:
+                yield due_run
+
+    async def _ended_runs(self, project: str | None) -> AsyncIterator[RunAges]:
         after: RunId | None = None
         while True:
             async with self._database.read() as connection:
@@ -144,11 +201,7 @@ class Retention:
                     connection, after=after, limit=_RUNS_AT_ONCE, project=project
                 )
             for run in page:
-                due = self._due(run)
-                look = partial(self._due_run, run, due)
-                due_run = await self._looks.do(run.run_id, look) if due.any else None
-                if due_run is not None and due_run.any:
-                    yield due_run
+                yield run
             if len(page) < _RUNS_AT_ONCE:
                 return
             after = page[-1].run_id

@@ -61,6 +61,21 @@ class Amount:
     number: int = 0
     num_bytes: int = 0
 
+    def without(self, other: "Amount") -> "Amount":
+        return Amount(self.number - other.number, self.num_bytes - other.num_bytes)
+
+
+async def held_frames(connection: AsyncConnection, run_id: RunId) -> Amount:
+    """All frames, in packs or not."""
+    hot = sa.select(sa.func.count(), sa.func.sum(sa.func.length(frames.c.body)))
+    num_packed = sa.func.sum(packs.c.last_seq - packs.c.first_seq + 1)
+    packed = sa.select(num_packed, sa.func.sum(packs.c.num_bytes))
+    found = [
+        (await connection.execute(hot.where(frames.c.run_id == run_id))).one(),
+        (await connection.execute(packed.where(packs.c.run_id == run_id))).one(),
+    ]
+    return Amount(*(sum(int(row[place] or 0) for row in found) for place in (0, 1)))
+
 
 async def removable_frames(
     connection: AsyncConnection, run_id: RunId, *, with_evidence: bool

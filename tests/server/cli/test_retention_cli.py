@@ -38,7 +38,7 @@ def test_what_is_said_of_a_project_and_of_a_run_is_shown(service: RealService) -
     ages = {"raw_days": 7.0, "evidence_days": 0.0, "rollup_days": None}
     assert said["projects"] == [{"project": "vision", "ages": ages}]
     assert (pinned["pinned"], let_go["pinned"]) == (True, False)
-    assert told(service, "due") == {"runs": []}
+    assert told(service, "due") == {"runs": [], "held": []}
 
 
 def test_the_table_says_days_in_words(service: RealService) -> None:

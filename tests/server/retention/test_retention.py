@@ -3,6 +3,7 @@ done, done in chunks, and never a door for duplicates."""
 
 import math
 from collections.abc import AsyncIterator
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 from tests.server.harness import Api, HandClock, Storage, both_engines, frame, serve
+from tests.server.runs.test_lost_runs import lose
 from tests.server.telemetry.test_histograms_api import with_histograms
 
 from runwatch.frames import Event
@@ -173,6 +175,46 @@ async def test_what_only_informs_keeps_no_frames(api: Api, hand_clock: HandClock
 
     assert pinning.number < NUM_FRAMES
     assert removed.num_frames == NUM_FRAMES
+
+
+async def held(api: Api) -> dict[RunId, tuple[str, int, str | None]]:
+    found = await api.json("GET", "/retention/due")
+    return {
+        one["run_id"]: (one["why"], one["frames"]["number"], one["until"]) for one in found["held"]
+    }
+
+
+async def test_what_stays_though_it_is_old_enough_is_told_with_the_reason(
+    api: Api, hand_clock: HandClock
+) -> None:
+    young = await ended_run(api)
+    alerting, pinned = await ended_run(api, bad_step=5000), await ended_run(api)
+    lost, unsummed = await api.new_run(), await api.new_run()
+    for run_id in (lost, unsummed):
+        assert (await api.post(run_id, frame(1, [1.0]))).status_code == 200
+    await api.json("POST", f"/runs/{unsummed}/attempts/1/close", json={"status": "finished"})
+    await lose(api, lost, at=hand_clock.now)
+    for_long = {**INHERITED, "raw_days": 900}
+    await api.json("PATCH", f"/runs/{young}/retention", json={"ages": for_long})
+    await api.json("PATCH", f"/runs/{pinned}/retention", json={"pinned": True})
+    hand_clock.now += 31 * DAY_S
+    removed = await api.services.retention.remove_due()
+    for_ever = await held(api)
+    await say(api, "default", evidence_days=40)
+
+    num_evidence = NUM_FRAMES - removed.num_frames
+    assert 0 < num_evidence < NUM_FRAMES
+    assert for_ever == {
+        lost: ("lost", 1, None),
+        alerting: ("evidence", num_evidence, None),
+        pinned: ("pinned", NUM_FRAMES, None),
+        unsummed: ("not_summed_up", 1, None),
+    }
+    why, number, until = (await held(api))[alerting]
+    assert (why, number) == ("evidence", num_evidence)
+    assert until is not None
+    left_s = datetime.fromisoformat(until).timestamp() - hand_clock.now
+    assert left_s == pytest.approx(9 * DAY_S, abs=60)
 
 
 async def test_histograms_are_told_before_they_go(api: Api, hand_clock: HandClock) -> None:
