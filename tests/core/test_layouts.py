@@ -30,6 +30,27 @@ def test_the_elements_of_a_layer_are_counted() -> None:
     assert (Layer("w", (2, 3, 4)).num_elements, Layer("scalar").num_elements) == (24, 1)
 
 
+EMBEDDING = Layer("embedding.weight", (500, 8))
+TIED = Layer("embedding.weight", (500, 8), "float32", ("head.weight",))
+HEAD = Layer("head.weight", (6, 8))
+
+
+@pytest.mark.parametrize(
+    ("layers", "sizes"),
+    [
+        ((EMBEDDING, HEAD), (6,)),
+        ((EMBEDDING, HEAD, Layer("head.bias", (6,))), (6,)),
+        ((TIED, Layer("norm.weight", (8,))), (8, 500)),
+        ((HEAD, Layer("temperature")), ()),
+        ((), ()),
+    ],
+)
+def test_the_size_of_the_output_is_that_of_the_last_layer_or_of_a_tied_one(
+    layers: tuple[Layer, ...], sizes: tuple[int, ...]
+) -> None:
+    assert Layout(layers, ("grad_norm",)).output_sizes == sizes
+
+
 @pytest.mark.parametrize(
     ("document", "message"),
     [

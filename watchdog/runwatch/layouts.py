@@ -58,6 +58,13 @@ class Layout:
         return tuple(layer.name for layer in self.layers)
 
     @cached_property
+    def output_sizes(self) -> tuple[int, ...]:
+        """How many outputs the model may have: the last layer is mostly its head's, if that is not
+        tied to another layer."""
+        heads = [*self.layers[-1:], *(layer for layer in self.layers if layer.aliases)]
+        return tuple(layer.shape[0] for layer in heads if layer.shape)
+
+    @cached_property
     def hash(self) -> str:
         """SHA-256, in hex, of the canonical JSON of `to_document`."""
         return hashlib.sha256(msgspec.json.encode(self.to_document(), order="sorted")).hexdigest()

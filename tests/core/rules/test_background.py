@@ -83,6 +83,54 @@ def test_what_the_configuration_says_holds_for_every_attempt() -> None:
     assert [one.rule for one in evaluator.observe(second_attempt([3.0]))] == ["Chance"]
 
 
+def first_losses(loss: float, sizes: tuple[int, ...]) -> list[Rows]:
+    """Eight rows with a loss near that of guessing, and four after them; row by row."""
+    rows = replace(rows_of([loss + 0.01] * 12), output_sizes=sizes)
+    return [rows.between(row, row + 1) for row in range(rows.num_rows)]
+
+
+@pytest.mark.parametrize(
+    ("loss", "sizes", "chance"),
+    [
+        (1.9, (6,), math.log(6)),
+        (6.9, (768, 1000), math.log(1000)),  # a norm, and an embedding that the head is tied to
+        (1.9, (1,), None),
+        (3.5, (6,), None),  # a regression's: six outputs, and another loss
+        (1.9, (), None),
+        (math.nan, (6,), None),
+    ],
+)
+def test_the_size_of_the_head_tells_the_loss_of_chance_if_the_first_losses_agree(
+    loss: float, sizes: tuple[int, ...], chance: float | None
+) -> None:
+    evaluator = Evaluator(())
+    for rows in first_losses(loss, sizes):
+        evaluator.observe(rows)
+
+    assert evaluator.known_to_next.get("loss_of_chance") == chance
+
+
+def test_what_the_configuration_says_goes_before_the_size_of_the_head() -> None:
+    evaluator = Evaluator((), {"loss_of_chance": 1.0})
+    for rows in first_losses(1.9, (6,)):
+        evaluator.observe(rows)
+
+    assert evaluator.known_to_next["loss_of_chance"] == 1.0
+
+
+@pytest.mark.parametrize("height", [1, 5, 12])
+def test_the_loss_of_chance_is_known_from_the_eighth_loss_on_however_rows_are_cut(
+    height: int,
+) -> None:
+    whole = replace(rows_of([1.9] * 12), output_sizes=(6,))
+    evaluator, told = Evaluator(CHANCE), []
+    for start in range(0, whole.num_rows, height):
+        told += evaluator.observe(whole.between(start, min(start + height, whole.num_rows)))
+        evaluator = Evaluator.restore(CHANCE, evaluator.state())
+
+    assert [(one.rule, one.step) for one in told] == [("Chance", 7)]
+
+
 def rows_with_events(num_rows: int, *kinds: str, attempt: int = 1) -> Rows:
     """Rows of step 3 and on, and events at step 3."""
     frame = Frame(

@@ -73,7 +73,7 @@ METRIC_TEXTS: Final[Mapping[str, str]] = {
     "loss_before": "Median of the last 8 losses of the attempt before.",
     "step_before": "Last step of the attempt before.",
     "loss_mad_before": "Median absolute deviation of its last 32 losses.",
-    "loss_of_chance": "Logarithm of the number of classes in the run's configuration.",
+    "loss_of_chance": "Logarithm of the number of classes, by the configuration or the head.",
     # Events, counted in the row of their step.
     "unwatched": "How often a part of the training became invisible to the hook.",
     "unheeded": "Commands (a stop, a rollback) that the training loop did not follow.",

@@ -61,6 +61,8 @@ class Rows:
     """How many counted events came of each kind, where there is no row to count them in."""
     named: tuple[Named, ...] = ()
     """In the order in which they were told."""
+    output_sizes: tuple[int, ...] = ()
+    """See `Layout.output_sizes`."""
 
     @property
     def num_rows(self) -> int:
@@ -88,6 +90,7 @@ class Rows:
             segment=self.segment,
             rank=self.rank,
             named=self.named,
+            output_sizes=self.output_sizes,
         )
 
     @classmethod
@@ -119,6 +122,7 @@ class Rows:
             rank=frame.rank,
             unplaced={} if num_steps else _numbers_of(frame.events),
             named=_named_in(frame),
+            output_sizes=() if layout is None else layout.output_sizes,
         )
 
 
