@@ -29,6 +29,8 @@ _DEDUP_PARAMETERS: Final = {
 }
 """How each service is told which messages belong to one incident; others have it in the text
 only."""
+_CLOSED_BY_SUCCESS: Final = ("pagerduty", "opsgenie")
+"""Services whose incidents nothing else closes. Elsewhere the kind is a colour, or a sign."""
 
 _LOCAL: Final = frozenset(
     ("dbus", "glib", "gnome", "kde", "macosx", "qt", "syslog", "windows", "file")
@@ -68,15 +70,20 @@ class AppriseSender:
         """Send a message; returns why the service did not accept it, empty if it did."""
         plugin = self._plugin(message.dedup_key)
         assert plugin is not None, "the address was tried at the start"
-        kind = apprise.NotifyType.SUCCESS if message.is_over else apprise.NotifyType.FAILURE
         with guarded_by(guard), listening() as heard:
             is_accepted = plugin.notify(
                 title=message.title,
                 body=message.body,
-                notify_type=kind,
+                notify_type=self._kind_of(message),
                 body_format=apprise.NotifyFormat.TEXT,
             )
             return "" if is_accepted else heard.reason
+
+    def _kind_of(self, message: Message) -> apprise.NotifyType:
+        if not message.is_over:
+            return apprise.NotifyType.FAILURE
+        is_good = message.did_recover or self._scheme in _CLOSED_BY_SUCCESS
+        return apprise.NotifyType.SUCCESS if is_good else apprise.NotifyType.WARNING
 
     def _plugin(self, dedup_key: str) -> apprise.NotifyBase | None:
         url = self._url

@@ -37,7 +37,7 @@ from runwatch_server.notify.records import Delivery, DeliveryState, Kind
 from runwatch_server.notify.refusals import TOO_LATE
 from runwatch_server.notify.sending import ATTEMPT_S, Message, Sender, cut_after
 from runwatch_server.notify.silences import Muting, list_silences
-from runwatch_server.notify.texts import body_of, title_of
+from runwatch_server.notify.texts import body_of, did_all_recover, title_of
 from runwatch_server.per_run_tasks import PerRunTasks
 
 log = logging.getLogger(__name__)
@@ -198,10 +198,11 @@ class Dispatcher:
     async def _send(self, group: DeliveryGroup) -> bool:
         still_open = await self._still_open(group)
         message = Message(
-            title=title_of(group.cases, still_open=still_open),
+            title=title_of(group.cases, group.kind, still_open=still_open),
             body=body_of(group.cases, url=self._config.url, dedup_key=group.dedup_key),
             dedup_key=group.dedup_key,
             is_over=group.kind is Kind.RESOLVED and not still_open,
+            did_recover=did_all_recover(group.cases),
         )
         try:
             fault = await self._attempt(message)

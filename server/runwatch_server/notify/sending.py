@@ -47,6 +47,8 @@ class Message:
     """The same for all messages of one incident, and for repeated sending of the same message."""
     is_over: bool
     """Whether the message ends the incident."""
+    did_recover: bool = True
+    """Whether an incident that it ends is over because the run is healthy again."""
 
 
 class Sender(Protocol):

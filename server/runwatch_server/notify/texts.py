@@ -16,6 +16,7 @@ from runwatch_server.alerts.records import Resolution
 from runwatch_server.clock import rfc3339
 from runwatch_server.commands.records import CommandRecord
 from runwatch_server.notify.cases import Case
+from runwatch_server.notify.records import Kind
 from runwatch_server.notify.settling import AGAIN_STEPS
 from runwatch_server.runbooks import runbook_url
 
@@ -36,19 +37,32 @@ _CLOSED: Final[Mapping[Resolution | None, str]] = {
 }
 
 
-def title_of(cases: Sequence[Case], *, still_open: int = 0) -> str:
-    """The line that a pager shows; all cases are of one run."""
+def title_of(cases: Sequence[Case], kind: Kind, *, still_open: int = 0) -> str:
+    """The line that a pager shows; all cases are of one run. A message that they fire says so even
+    if it comes so late that they are over."""
     run = readable_line(f"run {cases[0].run_name} ({cases[0].alert.project})")
     rules = _enumerated(list(dict.fromkeys(case.alert.rule for case in cases)), 3)
     times = max(case.times for case in cases)
-    if all(case.is_reported_over for case in cases):
+    if kind is Kind.RESOLVED:
         rest = f", after {count(times)} times" if times > 1 else ""
         rest += f", {still_open} still open" if still_open else ""
-        state = "resolved" if all(did_recover(case) for case in cases) else "closed, not recovered"
+        state = "resolved" if did_all_recover(cases) else "closed, not recovered"
     else:
         rest = f", again: {count(times)} times" if times > 1 else ""
         state = max((case.alert.severity for case in cases), key=lambda one: one.gravity)
+        state += _over_by_now(cases)
     return _calling_nobody(f"[{state}] {rules} in {run}{rest}")
+
+
+def _over_by_now(cases: Sequence[Case]) -> str:
+    """What a message that these fire adds if all of them are over by the time it is sent."""
+    ends = [case.resolved_at for case in cases if case.resolved_at and case.is_reported_over]
+    if len(ends) < len(cases):
+        return ""
+    since = rfc3339(max(ends)).strftime("%H:%M")
+    if did_all_recover(cases):
+        return f", over since {since}"
+    return f", closed at {since}, not recovered"
 
 
 def body_of(cases: Sequence[Case], *, url: str, dedup_key: str) -> str:
@@ -58,9 +72,9 @@ def body_of(cases: Sequence[Case], *, url: str, dedup_key: str) -> str:
     return _calling_nobody("\n\n".join([*parts, f"Dedup key: {dedup_key}"]))
 
 
-def did_recover(case: Case) -> bool:
-    """Whether an alert that is over ended because the run is healthy again."""
-    return case.alert.resolution in (None, Resolution.RECOVERED)
+def did_all_recover(cases: Sequence[Case]) -> bool:
+    """Whether alerts that are over ended because the run is healthy again."""
+    return all(case.alert.resolution in (None, Resolution.RECOVERED) for case in cases)
 
 
 def worst_about(case: Case) -> str:
@@ -145,11 +159,11 @@ def _standing(case: Case) -> str:
     alert = case.alert
     if case.is_reported_over:
         recovery = "" if alert.recovery is None else f", {alert.recovery.replace('_', ' ')}"
-        if not did_recover(case):
-            return (
-                f"State: closed at step {count(alert.resolved_step)}, {_CLOSED[alert.resolution]}"
-            )
-        return f"State: resolved at step {count(alert.last_step)}{recovery}"
+        at = "" if case.resolved_at is None else f" ({_shown(rfc3339(case.resolved_at))})"
+        if not did_all_recover([case]):
+            step, why = count(alert.resolved_step), _CLOSED[alert.resolution]
+            return f"State: closed at step {step}{at}, {why}"
+        return f"State: resolved at step {count(alert.last_step)}{at}{recovery}"
     if case.settles_step is not None:
         over, told = count(alert.resolved_step), count(case.settles_step)
         return f"State: over since step {over}; told as resolved if nothing comes until step {told}"

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from ipaddress import ip_network
 
 import pytest
@@ -42,6 +43,19 @@ def test_a_webhook_gets_the_dedup_key_beside_the_text(sink: Sink) -> None:
 
     (body,) = sink.bodies
     assert (body["title"], body["message"], body["dedup_key"]) == ("t", "b", "k1")
+
+
+@pytest.mark.parametrize(
+    ("is_over", "did_recover", "kind"),
+    [(False, True, "failure"), (True, True, "success"), (True, False, "warning")],
+)
+def test_an_end_without_recovery_is_no_success(
+    sink: Sink, is_over: bool, did_recover: bool, kind: str
+) -> None:
+    message = replace(MESSAGE, is_over=is_over, did_recover=did_recover)
+    sender_to(f"json://127.0.0.1:{sink.port}/").send(message, ConnectionGuard(LOOPBACK))
+
+    assert [body["type"] for body in sink.bodies] == [kind]
 
 
 def test_a_redirect_leads_nowhere_even_where_the_address_asks_for_it(sink: Sink) -> None:

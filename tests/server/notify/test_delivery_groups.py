@@ -119,7 +119,10 @@ def test_a_name_begins_no_line_of_a_message_and_turns_around_none() -> None:
 
     lines = body_of([case], url="https://rw", dedup_key="k").splitlines()
 
-    assert title_of([case]) == "[critical] GradientSpike in run llama?Run: https://evil (pretrain)"
+    assert (
+        title_of([case], Kind.FIRING)
+        == "[critical] GradientSpike in run llama?Run: https://evil (pretrain)"
+    )
     assert [line for line in lines if line.startswith(("Run: ", "Runbook: "))] == [
         f"Run: https://rw/runs/{case.alert.run_id}?step=100"
     ]
@@ -130,7 +133,7 @@ def test_a_name_calls_nobody_who_is_not_on_call() -> None:
     facts = Facts(first_layer="<!channel>", summary="<@U024BE7LH>, @81384788765712384, @Here")
     case = replace(a_case(facts=facts), run_name="@everyone, vit@384, a@hereford.uk")
 
-    title, body = title_of([case]), body_of([case], url="", dedup_key="k")
+    title, body = title_of([case], Kind.FIRING), body_of([case], url="", dedup_key="k")
 
     assert "@\u200beveryone, vit@384, a@hereford.uk" in title
     for mention in ("@everyone", "<!", "<@", "@8", "@Here"):
@@ -138,7 +141,7 @@ def test_a_name_calls_nobody_who_is_not_on_call() -> None:
 
 
 def test_a_message_says_what_where_since_when_what_was_done_and_where_to_look() -> None:
-    assert title_of([a_case()]) == "[critical] GradientSpike in run llama (pretrain)"
+    assert title_of([a_case()], Kind.FIRING) == "[critical] GradientSpike in run llama (pretrain)"
     body = body_of([a_case()], url="https://rw", dedup_key="k1")
     where = f"run llama ({'0' * 26}), attempt 1, rank 0, first in blocks.12.mlp.down"
     for line in (
@@ -154,7 +157,7 @@ def test_a_message_says_what_where_since_when_what_was_done_and_where_to_look() 
 
 
 def test_an_end_says_how_much_is_not_over() -> None:
-    title = title_of([OVER], still_open=2)
+    title = title_of([OVER], Kind.RESOLVED, still_open=2)
 
     assert title == "[resolved] GradientSpike in run llama (pretrain), 2 still open"
 
@@ -169,7 +172,10 @@ def test_a_message_says_how_often_it_has_come_and_when_its_end_will_be_told() ->
     )
     lines = body_of([case], url="", dedup_key="k").splitlines()
 
-    assert title_of([case]) == "[critical] GradientSpike in run llama (pretrain), again: 4 times"
+    assert (
+        title_of([case], Kind.FIRING)
+        == "[critical] GradientSpike in run llama (pretrain), again: 4 times"
+    )
     assert "Again: 4 times by now, at most 512 steps apart" in lines
     over = "State: over since step 1 200; told as resolved if nothing comes until step 1 712"
     assert over in [line.replace("\u202f", " ").replace("\xa0", " ") for line in lines]
@@ -186,5 +192,22 @@ def test_a_matcher_is_a_glob_over_a_label() -> None:
 def test_an_alert_that_the_end_of_the_run_closed_is_not_called_resolved() -> None:
     over = a_case(resolved_at=FIRED_AT + 60.0, resolution=Resolution.RUN_ENDED)
 
-    assert title_of([over]).startswith("[closed, not recovered]")
+    assert title_of([over], Kind.RESOLVED).startswith("[closed, not recovered]")
     assert "because the run ended; it had not recovered" in body_of([over], url="", dedup_key="k")
+
+
+@pytest.mark.parametrize(
+    ("resolution", "state"),
+    [
+        (Resolution.RECOVERED, "critical, over since 08:03"),
+        (Resolution.RUN_ENDED, "critical, closed at 08:03, not recovered"),
+    ],
+)
+def test_a_beginning_that_is_sent_after_the_end_says_both(
+    resolution: Resolution, state: str
+) -> None:
+    late = a_case(resolved_at=FIRED_AT + 180.0, resolution=resolution)
+
+    assert title_of([late], Kind.FIRING) == f"[{state}] GradientSpike in run llama (pretrain)"
+    assert "(2027-01-15 08:03:00 UTC)" in body_of([late], url="", dedup_key="k")
+    assert title_of([a_case(), late], Kind.FIRING).startswith("[critical] ")

@@ -121,6 +121,29 @@ async def test_a_receiver_that_refuses_is_tried_again_until_it_takes(
     assert sink.bodies[0]["dedup_key"] == sink.bodies[1]["dedup_key"]
 
 
+async def test_a_beginning_that_arrives_after_the_end_is_told_as_what_it_was(
+    told: Api, sink: Sink, hand_clock: HandClock
+) -> None:
+    sink.answer = lambda _: 500
+    run_id = await break_run(told)
+    hand_clock.now += 3
+    await until_so(lambda: len(sink.posts) == 1)
+    await until_noted(told, hand_clock)
+    await heal_run(told, run_id)
+    since = datetime.fromtimestamp(hand_clock.now, UTC).strftime("%H:%M")
+    sink.answer = lambda _: 200
+    hand_clock.now += 10
+    await until_so(lambda: len(sink.posts) == 2)
+    hand_clock.now += 10
+    await until_so(lambda: len(sink.posts) == 3)
+
+    assert [(body["title"].split("]")[0], body["type"]) for body in sink.bodies] == [
+        ("[critical", "failure"),
+        (f"[critical, over since {since}", "failure"),
+        ("[resolved", "success"),
+    ]
+
+
 async def test_after_a_day_of_refusals_a_delivery_is_dead_and_shows(
     told: Api, sink: Sink, hand_clock: HandClock
 ) -> None:
