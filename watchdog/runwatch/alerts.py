@@ -50,6 +50,8 @@ class Reason(StrEnum):
     RELAPSED = "relapsed"
     """The condition came back before the alert was resolved."""
     RECOVERED = "recovered"
+    SETTLED_WORSE = "settled_worse"
+    """The condition is over, but what it looks at has not come back to what it was before."""
     INHIBITED = "inhibited"
     """Another rule's alert explains this one, which goes on beneath it."""
     RELEASED = "released"

@@ -70,6 +70,9 @@ class AlertView(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the rule is on trial: nobody is told and no action is taken."""
     resolution: str | None
     """Why it was closed; only `recovered` means that the run is healthy again. Null while open."""
+    outcome: str
+    """Where it settled, if it was closed as `settled_worse`: "loss settled at 2.6, five times its
+    level before"; else empty."""
     recovery: str | None
     """After a command: `watched`, then `recovered`, `not_recovered` or `worse`; `not_applied` if
     the command failed, was rejected or came too late. Null without a command."""
@@ -223,6 +226,7 @@ def _view(alert: AlertRecord) -> AlertView:
         inhibited_by=alert.inhibited_by,
         shadow=alert.shadow,
         resolution=alert.resolution,
+        outcome=facts.outcome,
         recovery=alert.recovery,
     )
 

@@ -9,6 +9,7 @@ from runwatch_server.alerts.context import AlertingContext
 from runwatch_server.alerts.diagnosis.findings import SignFinder
 from runwatch_server.alerts.evaluation.evaluators import Evaluators
 from runwatch_server.alerts.judging import Judging, ProcessJudging, ThreadJudging
+from runwatch_server.alerts.recording.outcomes import Outcomes
 from runwatch_server.alerts.recording.transitions import Notify, notify_nobody
 from runwatch_server.alerts.recording.withdrawing import Withdrawing
 from runwatch_server.alerts.service import Alerts
@@ -74,6 +75,7 @@ async def start_alerting(
         liveness=foundation.liveness,
         events=foundation.events,
         packs=foundation.packs,
+        outcomes=Outcomes(database, foundation.layouts, foundation.reader),
         ownership=foundation.ownership,
         default_policy=settings.policy,
         limits=settings.policy_limits,

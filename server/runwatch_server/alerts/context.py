@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from runwatch.policy import PolicyLimits
 from runwatch.vocabulary import PolicyMode, RunId
 from runwatch_server.alerts.judging import Judging
+from runwatch_server.alerts.recording.outcomes import Outcomes
 from runwatch_server.alerts.recording.transitions import News, Notify, Source, end_alerts
 from runwatch_server.alerts.records import AlertRecord, Resolution
 from runwatch_server.clock import Clock
@@ -37,6 +38,7 @@ class AlertingContext:
     liveness: Liveness
     events: EventLog
     packs: PackReader
+    outcomes: Outcomes
     ownership: Ownership
     default_policy: PolicyMode
     limits: PolicyLimits

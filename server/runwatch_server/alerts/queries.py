@@ -123,6 +123,20 @@ async def list_watched(connection: AsyncConnection, run_id: RunId) -> list[Alert
     return [_record(row) for row in found.mappings()]
 
 
+async def list_cured(connection: AsyncConnection, of: AlertRecord) -> list[AlertRecord]:
+    """Earlier alerts of the same rule on the same rank from which the run recovered by a
+    command."""
+    kind = {"run_id": of.run_id, "attempt": of.attempt, "rank": of.rank, "rule": of.rule}
+    found = await connection.execute(
+        sa.select(alerts).where(
+            *(alerts.c[name] == wanted for name, wanted in kind.items()),
+            alerts.c.id != of.id,
+            alerts.c.recovery == Recovery.RECOVERED.value,
+        )
+    )
+    return [_record(row) for row in found.mappings()]
+
+
 async def list_notifiable_of_other_ranks(
     connection: AsyncConnection, run_id: RunId, rank: int, of: Transition | AlertRecord
 ) -> list[AlertRecord]:

@@ -37,12 +37,18 @@ class Resolution(StrEnum):
     """Why an alert was closed. Only the first means that the run is healthy again."""
 
     RECOVERED = "recovered"
+    SETTLED_WORSE = "settled_worse"
+    """The condition is over, but what the rule looks at is not back within what it was before."""
     RUN_ENDED = "run_ended"
     """When the run ended, the condition still held, or had not been over for long enough."""
     ATTEMPT_ENDED = "attempt_ended"
     """A newer attempt began; it starts afresh."""
     RULE_CHANGED = "rule_changed"
     """The rule was changed or removed."""
+
+
+LEFT = (Resolution.RUN_ENDED, Resolution.SETTLED_WORSE)
+"""How alerts end that leave their run in trouble until somebody has acknowledged them."""
 
 
 class PeakFacts(msgspec.Struct, frozen=True):
@@ -81,6 +87,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     description: str = ""
     runbook: str = ""
     reason: str = ""
+    outcome: str = ""
+    """Where it settled, if that is worse than before the onset: "loss settled at 2.6, five times
+    its level before"."""
     causes: tuple[CauseFacts, ...] = ()
     try_first: str = ""
     worked_if: str = ""

@@ -8,7 +8,7 @@ from runwatch_server.tables import metadata
 
 _ACKED: Final = sa.text("acked_at IS NOT NULL")
 _LEFT: Final = (
-    "resolution = 'run_ended' AND severity != 'info' AND acked_at IS NULL "
+    "resolution IN ('run_ended', 'settled_worse') AND severity != 'info' AND acked_at IS NULL "
     "AND inhibited_by IS NULL AND"
 )
 _NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")

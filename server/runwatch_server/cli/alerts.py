@@ -28,6 +28,7 @@ class _Alert(msgspec.Struct, frozen=True):
     summary: str
     resolution: str | None
     inhibited_by: str | None
+    outcome: str = ""
 
 
 class _Alerts(msgspec.Struct, frozen=True):
@@ -99,4 +100,6 @@ def _state(alert: _Alert) -> str:
     again) and the alert that explains it."""
     why, cause = alert.resolution, alert.inhibited_by
     state = alert.state if why is None else f"{alert.state}: {why}"
+    if alert.outcome:
+        state = f"not recovered: {alert.outcome}"
     return state if cause is None else f"{state} (with {cause})"

@@ -11,7 +11,8 @@ from rich.text import Text
 from runwatch.nonfinite import JsonNumber, from_json
 from runwatch.terminal_text import readable
 from runwatch.vocabulary import RunState
-from runwatch_server.cli.run_overview import CommandOverview, Curve, RunOverview
+from runwatch_server.alerts.records import Resolution
+from runwatch_server.cli.run_overview import AlertOverview, CommandOverview, Curve, RunOverview
 from runwatch_server.cli.sparkline import sparkline
 from runwatch_server.cli.worst_layers import LayerOverview
 
@@ -57,6 +58,7 @@ def line(overview: RunOverview) -> str:
         f"{name} {shown(overview.latest[name])}" for name in _TOLD if name in overview.latest
     ]
     firing = [f"{len(overview.alerts)} firing"] if overview.alerts else []
+    firing += [f"{len(overview.left)} not recovered"] if overview.left else []
     step = "no step yet" if run.last_step is None else f"step {run.last_step}"
     return "  ".join([f"{overview.at:%H:%M:%S}", _state(overview), step, *numbers, *firing])
 
@@ -72,9 +74,10 @@ def changes(before: RunOverview | None, overview: RunOverview) -> Iterable[str]:
     for command in overview.commands:
         if known_commands.get(command.id) != command.state:
             yield f"  command  {_action(command)}: {command.state} ({command.id})"
-    yield from (
-        f"  alert    {alert.severity} {alert.name}: over" for alert in known_alerts.values()
-    )
+    left = {one.id: one for one in overview.left}
+    for alert in known_alerts.values():
+        how = _told_end(left[alert.id]) if alert.id in left else "over"
+        yield f"  alert    {alert.severity} {alert.name}: {how}"
 
 
 def shown(value: JsonNumber | float) -> str:
@@ -91,9 +94,21 @@ def _state(overview: RunOverview) -> str:
     )
 
 
+def _state_style(overview: RunOverview) -> str:
+    """What finished in trouble is not green."""
+    trouble = [*overview.alerts, *overview.left]
+    if overview.run.state is RunState.FINISHED and trouble:
+        return _SEVERITY_STYLES.get(min(trouble, key=_place).severity, "")
+    return _STATE_STYLES.get(overview.run.state, "")
+
+
+def _place(alert: AlertOverview) -> int:
+    return -alert.severity.gravity
+
+
 def _headline(overview: RunOverview) -> Text:
     run = overview.run
-    state = (_state(overview), _STATE_STYLES.get(run.state, ""))
+    state = (_state(overview), _state_style(overview))
     step = "no step yet" if run.last_step is None else f"step {run.last_step}"
     speed = "" if overview.steps_per_s is None else f"  {overview.steps_per_s:.3g} steps/s"
     attempt = f"  attempt {run.current_attempt}" if run.current_attempt > 1 else ""
@@ -138,6 +153,8 @@ def _layers(layers: Iterable[LayerOverview]) -> Table:
 
 def _alerts(overview: RunOverview) -> list[RenderableType]:
     where = f"runwatch alerts --run {overview.run.id}"
+    if not overview.alerts and overview.left:
+        return [*map(_left, overview.left[:_MOST_SHOWN]), *_more(len(overview.left), where)]
     if not overview.alerts and overview.has_had_alerts:
         return [Text(f"no alert fires any more; what did: {where}", style="yellow")]
     if not overview.alerts:
@@ -149,6 +166,17 @@ def _alerts(overview: RunOverview) -> list[RenderableType]:
             Text.assemble((f"{alert.severity:<9}", style), alert.name, f"  {alert.summary}")
         )
     return told + _more(len(overview.alerts), where)
+
+
+def _left(alert: AlertOverview) -> Text:
+    """An alert that is over, though the run did not recover."""
+    style = _SEVERITY_STYLES.get(alert.severity, "")
+    return Text.assemble((f"{alert.severity:<9}", style), alert.name, f"  {_told_end(alert)}")
+
+
+def _told_end(alert: AlertOverview) -> str:
+    is_of_end = alert.resolution == Resolution.RUN_ENDED
+    return "was still open when the run ended" if is_of_end else alert.ending
 
 
 def _commands(commands: list[CommandOverview]) -> list[RenderableType]:

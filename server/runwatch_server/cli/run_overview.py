@@ -11,6 +11,7 @@ import msgspec
 from runwatch.alerts import AlertState
 from runwatch.commands import CommandState
 from runwatch.vocabulary import PolicyMode, RunState, Severity
+from runwatch_server.alerts.records import Resolution
 from runwatch_server.cli.answers import Number
 from runwatch_server.cli.client import Client
 from runwatch_server.cli.worst_layers import LayerOverview, number_of, worst_layers
@@ -65,6 +66,19 @@ class AlertOverview(msgspec.Struct, frozen=True):
     firing_step: int | None
     summary: str
     rank: int = 0
+    attempt: int = 1
+    resolution: str | None = None
+    outcome: str = ""
+    acked_by: str | None = None
+    inhibited_by: str | None = None
+
+    @property
+    def ending(self) -> str:
+        """How it ended, if not by recovery."""
+        if self.resolution == Resolution.SETTLED_WORSE:
+            return f"not recovered: {self.outcome}"
+        is_well = self.resolution in (None, Resolution.RECOVERED)
+        return "" if is_well else (self.resolution or "").replace("_", " ")
 
     @property
     def name(self) -> str:
@@ -157,6 +171,9 @@ class RunOverview(msgspec.Struct, frozen=True):
     """The newest commands, the pending ones first."""
     reason: str = ""
     """Why the run ended, if its program said so; for example an exception."""
+    left: list[AlertOverview] = []
+    """Critical alerts and warnings of the attempt that are over without recovery: those that fired
+    when the run ended, and those that settled worse and that nobody has acknowledged."""
 
 
 class OverviewReader:
@@ -176,6 +193,7 @@ class OverviewReader:
         names = client.ask(_Names, "GET", f"{path}/metrics").facts
         pulse = _read_pulse(client, self._run_id)
         alerts = _read_alerts(client, self._run_id, _OPEN)
+        over = _read_alerts(client, self._run_id, _OVER)
         first = max((run.last_step or 0) - self._num_steps + 1, 0)
         return RunOverview(
             at=datetime.now(UTC),
@@ -189,7 +207,8 @@ class OverviewReader:
             ],
             layers=self._read_layers(run, names.layouts),
             alerts=sorted(alerts, key=_urgency),
-            has_had_alerts=bool(alerts or _read_alerts(client, self._run_id, _OVER)),
+            has_had_alerts=bool(alerts or over),
+            left=sorted((one for one in over if _is_left(one, run)), key=_urgency),
             commands=_read_commands(client, self._run_id),
             reason=_read_reason(client, run) if run.state.is_ended else "",
         )
@@ -249,6 +268,16 @@ def _read_alerts(client: Client, run_id: str, states: Sequence[AlertState]) -> l
     """The newest alerts in these states, without those of rules on trial."""
     asked = {"run_id": run_id, "state": states, "shadow": False, "limit": _MOST_ALERTS}
     return client.ask(_Alerts, "GET", "/alerts", params=asked).facts.alerts
+
+
+def _is_left(alert: AlertOverview, run: RunFacts) -> bool:
+    if alert.attempt != run.current_attempt or alert.severity is Severity.INFO:
+        return False
+    if alert.inhibited_by is not None:
+        return False
+    if alert.resolution == Resolution.SETTLED_WORSE:
+        return alert.acked_by is None
+    return alert.resolution == Resolution.RUN_ENDED and run.state.is_ended
 
 
 def _urgency(alert: AlertOverview) -> tuple[int, str]:

@@ -45,9 +45,10 @@ class FleetRowView(msgspec.Struct, frozen=True):
     num_info: int
     firing_since: datetime | None
     num_critical_left: int
-    """Critical alerts that were open when the run ended and that nobody has acknowledged."""
+    """Critical alerts that were open when the run ended, or settled worse than before, and that
+    nobody has acknowledged."""
     num_warning_left: int
-    """Warnings that were open when the run ended and that nobody has acknowledged."""
+    """Warnings of that kind."""
 
 
 class FleetView(msgspec.Struct, frozen=True):

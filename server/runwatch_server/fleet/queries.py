@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.alerts import AlertState
 from runwatch.vocabulary import RunId, RunState, Severity
-from runwatch_server.alerts.records import Resolution
+from runwatch_server.alerts.records import LEFT
 from runwatch_server.alerts.tables import alerts
 from runwatch_server.fleet.records import (
     FleetCounts,
@@ -55,7 +55,7 @@ _left = (
     )
     .where(
         # With parameters, no database knows that the partial index ix_alerts_left serves.
-        alerts.c.resolution == sa.literal_column(f"'{Resolution.RUN_ENDED.value}'"),
+        alerts.c.resolution.in_([sa.literal_column(f"'{one.value}'") for one in LEFT]),
         alerts.c.severity != sa.literal_column(f"'{Severity.INFO.value}'"),
         alerts.c.acked_at.is_(None),
         _is_notifiable,
@@ -71,10 +71,10 @@ _is_ended = runs.c.state.in_(_ENDED)
 _IS_CURRENT: Final = sa.and_(attempts.c.run_id == runs.c.id, attempts.c.attempt == SPEAKING_ATTEMPT)
 # After a run has ended, its alerts still fire until they are closed.
 _trouble: Final = sa.case(
-    (sa.and_(_critical > 0, ~_is_ended), 0),
+    (sa.and_(_critical + _critical_left > 0, ~_is_ended), 0),
     (runs.c.state == RunState.LOST.value, 1),
     (runs.c.state == RunState.STALLED.value, 2),
-    (sa.and_(_warning > 0, ~_is_ended), 3),
+    (sa.and_(_warning + _warning_left > 0, ~_is_ended), 3),
     (sa.or_(runs.c.state == RunState.FAILED.value, _critical + _critical_left > 0), 4),
     (_warning + _warning_left > 0, 5),
     (~_is_ended, 6),
@@ -171,9 +171,7 @@ async def fleet_marks(
 
 def _joined(wanted: FleetFilter) -> sa.FromClause:
     """The runs, with as little beside them as there is to judge by: all of them are sorted."""
-    is_of_last_attempt = sa.and_(
-        _left.c.run_id == runs.c.id, _left.c.attempt == SPEAKING_ATTEMPT, _is_ended
-    )
+    is_of_last_attempt = sa.and_(_left.c.run_id == runs.c.id, _left.c.attempt == SPEAKING_ATTEMPT)
     joined = runs.outerjoin(_firing, _firing.c.run_id == runs.c.id)
     joined = joined.outerjoin(_left, is_of_last_attempt)
     return joined.outerjoin(attempts, _IS_CURRENT) if wanted.search else joined

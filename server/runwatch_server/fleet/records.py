@@ -23,8 +23,8 @@ class Group(StrEnum):
 
     ALL = "all"
     TROUBLE = "trouble"
-    """An alert fires; or the run is lost, stalled or failed; or it ended with an alert firing that
-    nobody has acknowledged."""
+    """An alert fires; or the run is lost, stalled or failed; or nobody has acknowledged an alert
+    that fired when it ended, or that settled worse."""
     LIVE = "live"
     """Not ended."""
     ENDED = "ended"
@@ -67,9 +67,10 @@ class FleetRow:
     num_info: int
     firing_since: float | None
     num_critical_left: int
-    """Critical alerts that were open when the run ended and that nobody has acknowledged."""
+    """Critical alerts that were open when the run ended, or settled worse than before, and that
+    nobody has acknowledged."""
     num_warning_left: int
-    """Warnings that were open when the run ended and that nobody has acknowledged."""
+    """Warnings of that kind."""
 
     @property
     def num_firing(self) -> int:
@@ -77,7 +78,8 @@ class FleetRow:
 
     @property
     def num_left_open(self) -> int:
-        """Critical alerts and warnings. Just after the end of the run its alerts still fire."""
+        """Critical alerts and warnings that fire or are left. Just after the end of the run its
+        alerts still fire."""
         firing = self.num_critical + self.num_warning
         return firing + self.num_critical_left + self.num_warning_left
 

@@ -118,6 +118,7 @@ def annotations_of(case: Case, url: str) -> dict[str, str]:
         "worst": worst_about(case),
         "times": str(case.times) if case.times > 1 else "",
         "resolution": alert.resolution or "" if case.settles_step is None else "",
+        "outcome": alert.facts.outcome if case.settles_step is None else "",
         "step": str(alert.last_step),
         "onset_step": str(alert.onset_step),
         "layers": layers_about(case),

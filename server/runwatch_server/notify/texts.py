@@ -46,12 +46,19 @@ def title_of(cases: Sequence[Case], kind: Kind, *, still_open: int = 0) -> str:
     if kind is Kind.RESOLVED:
         rest = f", after {count(times)} times" if times > 1 else ""
         rest += f", {still_open} still open" if still_open else ""
-        state = "resolved" if did_all_recover(cases) else "closed, not recovered"
+        state = _ended_how(cases)
     else:
         rest = f", again: {count(times)} times" if times > 1 else ""
         state = max((case.alert.severity for case in cases), key=lambda one: one.gravity)
         state += _over_by_now(cases)
     return _calling_nobody(f"[{state}] {rules} in {run}{rest}")
+
+
+def _ended_how(cases: Sequence[Case]) -> str:
+    if did_all_recover(cases):
+        return "resolved"
+    is_settled = any(case.alert.resolution is Resolution.SETTLED_WORSE for case in cases)
+    return "not recovered" if is_settled else "closed, not recovered"
 
 
 def _over_by_now(cases: Sequence[Case]) -> str:
@@ -160,6 +167,10 @@ def _standing(case: Case) -> str:
     if case.is_reported_over:
         recovery = "" if alert.recovery is None else f", {alert.recovery.replace('_', ' ')}"
         at = "" if case.resolved_at is None else f" ({_shown(rfc3339(case.resolved_at))})"
+        if alert.resolution is Resolution.SETTLED_WORSE:
+            step = count(alert.resolved_step)
+            outcome = readable_line(alert.facts.outcome)
+            return f"State: not recovered: {outcome}, at step {step}{at}"
         if not did_all_recover([case]):
             step, why = count(alert.resolved_step), _CLOSED[alert.resolution]
             return f"State: closed at step {step}{at}, {why}"

@@ -212,7 +212,7 @@ def _recovery(recovery: Recovery) -> Station:
         case Recovery.RECOVERED:
             return Station(name="Recovered", standing=Standing.DONE)
         case Recovery.NOT_RECOVERED:
-            words = "the alert still fires"
+            words = "the trouble went on, or came back"
             return Station(name="Not recovered", standing=Standing.BROKEN, words=words)
         case Recovery.WORSE:
             words = "the alert still fires, and is worse"

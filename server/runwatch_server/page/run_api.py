@@ -140,21 +140,24 @@ async def _unjudged_since(services: Services, run: Run) -> float | None:
 
 
 async def _alerts_that_matter(services: Services, run: Run, attempt: int) -> list[AlertRecord]:
-    """The alerts that people are notified of: open ones and, for a run that is over, those that
-    were open when that attempt ended; the most urgent first. A NonFinite alert on one rank is shown
-    with those of the ranks that it reached."""
+    """The alerts that people are notified of: open ones, those of the attempt that settled worse
+    until they are acknowledged and, for a run that is over, those that were open when that attempt
+    ended; the most urgent first. A NonFinite alert on one rank is shown with those of the ranks
+    that it reached."""
     wanted = AlertFilter(run_id=run.id, states=OPEN_STATES, inhibited=False, shadow=False)
     found = await _with_ranks_reached(services, wanted)
+    of_people = AlertFilter(
+        run_id=run.id,
+        severities=(Severity.CRITICAL, Severity.WARNING),
+        inhibited=False,
+        shadow=False,
+    )
+    settled = replace(of_people, resolution=Resolution.SETTLED_WORSE, acked=False)
+    left = await services.alerts.list(settled, limit=_MOST_ALERTS)
     if run.state.is_ended:
-        at_end = AlertFilter(
-            run_id=run.id,
-            severities=(Severity.CRITICAL, Severity.WARNING),
-            inhibited=False,
-            shadow=False,
-            resolution=Resolution.RUN_ENDED,
-        )
-        left = await _with_ranks_reached(services, at_end)
-        found += [alert for alert in left if alert.attempt == attempt]
+        at_end = replace(of_people, resolution=Resolution.RUN_ENDED)
+        left += await _with_ranks_reached(services, at_end)
+    found += [alert for alert in left if alert.attempt == attempt]
     return sorted(found, key=_urgency)
 
 

@@ -6,13 +6,15 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+import pytest
 from rich.console import RenderableType
 from rich.text import Text
 
 from runwatch.commands import CommandState
 from runwatch.vocabulary import PolicyMode, RunState, Severity
 from runwatch_server import cli
-from runwatch_server.cli.live_screen import screen
+from runwatch_server.cli.live_screen import changes, line, screen
 from runwatch_server.cli.output import OurConsole
 from runwatch_server.cli.run_overview import (
     AlertOverview,
@@ -93,6 +95,42 @@ def test_a_screen_of_80_columns_keeps_the_newest_end_of_a_curve() -> None:
     assert "-7.281e-09" in falling_line
     assert "to -3.46e-09" in falling_line
     assert f"runwatch approve {'0' * 26}" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("resolution", "outcome", "words"),
+    [
+        ("run_ended", "", "was still open when the run ended"),
+        ("settled_worse", "loss settled at 2.6", "not recovered: loss settled at 2.6"),
+    ],
+)
+def test_a_run_that_was_left_in_trouble_is_not_called_calm(
+    resolution: str, outcome: str, words: str
+) -> None:
+    alert = AlertOverview(
+        *("a", "NonFinite", Severity.CRITICAL, "resolved", 5, "NaN"),
+        resolution=resolution,
+        outcome=outcome,
+    )
+    overview = RunOverview(
+        at=datetime(2026, 1, 1, tzinfo=UTC),
+        run=RunFacts("01", "r", "p", RunState.FINISHED, PolicyMode.OBSERVE, 1, 5),
+        latest={},
+        steps_per_s=None,
+        curves=[],
+        layers=[],
+        alerts=[],
+        has_had_alerts=True,
+        commands=[],
+        left=[alert],
+    )
+    firing = msgspec.structs.replace(alert, state="firing", resolution=None)
+    before = msgspec.structs.replace(overview, alerts=[firing], left=[])
+
+    assert f"critical NonFinite  {words}" in " ".join(printed(screen(overview, note="")).split(" "))
+    assert "no alert fires" not in printed(screen(overview, note=""))
+    assert line(overview).endswith("1 not recovered")
+    assert list(changes(before, overview)) == [f"  alert    critical NonFinite: {words}"]
 
 
 def test_all_commands_print_through_the_one_console() -> None:

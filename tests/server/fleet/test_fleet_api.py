@@ -63,6 +63,32 @@ async def test_a_run_that_ended_broken_stays_in_trouble_until_somebody_has_seen_
     assert (await api.json("GET", "/fleet"))["counts"]["trouble"] == 0
 
 
+async def test_a_run_that_settled_worse_stays_in_trouble_though_no_alert_fires(api: Api) -> None:
+    rule = {"alert": "Rose", "when": "loss > 3 * max(loss, 16)", "severity": "critical"}
+    document = {"version": 1, "groups": [{"name": "tests", "rules": [rule]}]}
+    await api.json("POST", "/rules", json=document)
+    run_id = await new_run(api, "settled")
+    await new_run(api, "newer and well")
+    await api.post(run_id, frame(1, [0.5] * 20 + [2.6] * 2))
+    await api.until_judged(run_id)
+
+    (alert,) = (await api.json("GET", "/alerts", params={"run_id": run_id, "rule": "Rose"}))[
+        "alerts"
+    ]
+    assert (alert["state"], alert["resolution"]) == ("resolved", "settled_worse")
+    assert alert["outcome"] == "loss settled at 2.6, five times its level before"
+    fleet = await api.json("GET", "/fleet")
+    assert fleet["runs"][0]["name"] == "settled"
+    assert fleet["runs"][0]["num_critical_left"] == 1
+    as_admin = {"Authorization": f"Bearer {api.admin_key}"}
+    banner = (await api.http.get(f"/runs/{run_id}/fresh", headers=as_admin)).text
+    assert "not recovered: loss settled at 2.6, five times its level before" in banner
+    assert "Rose" in banner
+
+    await api.json("POST", f"/alerts/{alert['id']}/ack", json={"note": "known"})
+    assert (await api.json("GET", "/fleet"))["runs"][0]["num_critical_left"] == 0
+
+
 async def test_a_log_that_was_brought_in_tells_how_it_ended_as_any_run_does(api: Api) -> None:
     run_id = new_id()
     body = {"run_id": run_id, "name": "brought in", "project": "default"}

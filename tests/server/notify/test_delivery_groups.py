@@ -18,6 +18,7 @@ from runwatch_server.notify.delivery_groups import (
     judge,
     retry_after_s,
 )
+from runwatch_server.notify.posting import annotations_of
 from runwatch_server.notify.records import DeliveryState, Kind
 from runwatch_server.notify.silences import Matcher
 from runwatch_server.notify.texts import body_of, title_of
@@ -211,3 +212,21 @@ def test_a_beginning_that_is_sent_after_the_end_says_both(
     assert title_of([late], Kind.FIRING) == f"[{state}] GradientSpike in run llama (pretrain)"
     assert "(2027-01-15 08:03:00 UTC)" in body_of([late], url="", dedup_key="k")
     assert title_of([a_case(), late], Kind.FIRING).startswith("[critical] ")
+
+
+def test_a_run_that_settled_worse_is_told_as_not_recovered() -> None:
+    facts = Facts(outcome="loss settled at 2.6, five times its level before")
+    over = a_case(
+        resolved_at=FIRED_AT + 60.0,
+        resolved_step=160,
+        resolution=Resolution.SETTLED_WORSE,
+        facts=facts,
+    )
+    body = body_of([over], url="", dedup_key="k")
+
+    assert title_of([over], Kind.RESOLVED).startswith("[not recovered] GradientSpike")
+    assert (
+        "State: not recovered: loss settled at 2.6, five times its level before, at step 160"
+        in body
+    )
+    assert annotations_of(over, "")["outcome"] == facts.outcome

@@ -167,6 +167,52 @@ def subject_of(node: Truth) -> "tuple[Number, Comparison | None]":
     return check.operand, None
 
 
+@dataclass(frozen=True, slots=True)
+class JudgedLevel:
+    """The series whose level a condition judges, before any window."""
+
+    series: str
+    is_low_worse: bool
+
+
+_KEEPS_LEVEL = BASELINE_FUNCTIONS - {"std", "mad"} | {"first", "last", "prev", "slope"}
+"""Functions that are the higher, the higher the level of their window."""
+
+
+def judged_level(node: Truth) -> JudgedLevel | None:
+    """What a condition's first comparison judges, in it or in what it counts; None if that is no
+    level: a difference in size, a comparison for equality, or with the very value before."""
+    _, comparison = subject_of(node)
+    if comparison is None:
+        return None
+    if isinstance(comparison.left, Windowed) and comparison.left.function == "count":
+        counted = comparison.left.operand
+        return judged_level(counted) if isinstance(counted, Truth) else None
+    left, right = comparison.left, comparison.right
+    series = _level_of(left)
+    is_lag = isinstance(right, Windowed) and right.function == "prev" and right.operand == left
+    if series is None or is_lag or comparison.operator in ("==", "!="):
+        return None
+    return JudgedLevel(series, comparison.operator in ("<", "<="))
+
+
+def _level_of(node: Number) -> str | None:
+    """The series of which an expression is the higher, the higher its level."""
+    match node:
+        case Series():
+            return node.name
+        case Windowed() if node.function in _KEEPS_LEVEL and not isinstance(node.operand, Truth):
+            return _level_of(node.operand)
+        case Elementwise(function="log10"):
+            return _level_of(node.operand)
+        case Arithmetic(operator="-" | "/"):
+            series = _level_of(node.left)
+            is_own = series is not None and series_read(node.right) <= {series}
+            return series if is_own else None
+        case _:
+            return None
+
+
 def render(node: Expression) -> str:
     """The tree as text, fully bracketed: equal trees and no others give equal texts."""
     parts = [render(child) for child in children(node)]

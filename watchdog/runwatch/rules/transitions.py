@@ -60,6 +60,8 @@ class Transition:
     """The most layers that failed at once since the onset."""
     stalled: tuple[StalledRank, ...] = ()
     """Where ranks stood when a rule about missing steps fired, those apart first."""
+    outcome: str = ""
+    """Where it settled, in words, if that is worse than before the onset."""
     inhibited_by: str | None = None
     """The rule whose alert explains this one, which is shown under it and sent to nobody."""
     shadow: bool = False

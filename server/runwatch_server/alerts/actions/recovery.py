@@ -24,6 +24,11 @@ WORSE_STEPS: Final = 50
 """If the run gets worse sooner than this many steps after the command, it was already getting worse
 before it."""
 
+_VERDICTS: Final[Mapping[Resolution | None, Recovery]] = {
+    Resolution.RECOVERED: Recovery.RECOVERED,
+    Resolution.SETTLED_WORSE: Recovery.NOT_RECOVERED,
+}
+
 
 async def note_command(
     connection: AsyncConnection,
@@ -65,10 +70,11 @@ async def note_command(
     acted = replace(alert, acted_step=acted_step, acted_segment=segment)
     if alert.state.is_open:
         await queries.update_alert(connection, replace(acted, recovery=Recovery.WATCHED))
-    elif alert.resolution is Resolution.RECOVERED:  # healthy steps came before the receipt
-        await queries.update_alert(connection, replace(acted, recovery=Recovery.RECOVERED))
+    elif alert.resolution in _VERDICTS:  # it ended before the receipt came
+        recovery = _VERDICTS[alert.resolution]
+        await queries.update_alert(connection, replace(acted, recovery=recovery))
         await event_queries.append_event(
-            connection, alert, Recovery.RECOVERED, at=at, step=alert.resolved_step
+            connection, alert, recovery, at=at, step=alert.resolved_step
         )
 
 
@@ -99,7 +105,7 @@ def recovery_at(alert: AlertRecord, segment: int, last_step: int) -> Recovery | 
     if alert.recovery is not Recovery.WATCHED:
         return alert.recovery
     if alert.state is AlertState.RESOLVED:
-        return Recovery.RECOVERED
+        return _VERDICTS.get(alert.resolution, Recovery.RECOVERED)
     if alert.state is AlertState.FIRING and _is_late(alert, segment, last_step):
         return Recovery.NOT_RECOVERED
     return Recovery.WATCHED

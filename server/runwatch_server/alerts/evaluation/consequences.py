@@ -113,7 +113,7 @@ class Consequences:
     ) -> bool:
         """Give the verdicts on recovery that are due, and take the next rungs if they are bad."""
         last, attempt = frames[-1].frame, frames[0].attempt
-        in_trouble = [one.alert for one in news if one.got_worse]
+        in_trouble = [one.alert for one in news if one.cure_failed]
         if source.rank == 0:
             in_trouble += await watch_recovery(
                 connection, self.run_id, attempt, last.segment, last.last_step, at=now

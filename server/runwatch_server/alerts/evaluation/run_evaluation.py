@@ -179,7 +179,13 @@ class RunEvaluation:
     async def _judge(self, stream: Stream, frames: Sequence[CommittedFrame]) -> None:
         await self._follow_rules(stream)
         judge = stream.judge
-        transitions = await judge.observe(frames)
+        transitions = await self._context.outcomes.find(
+            self.run_id,
+            judge.rule_set.rules,
+            await judge.observe(frames),
+            rank=stream.key.rank,
+            segment=frames[0].frame.segment,
+        )
         after = replace(stream.evaluation, evaluated_seq=frames[-1].seq)
         passed_over = range(stream.evaluation.evaluated_seq + 1, frames[0].seq)
         # A skipped frame may still come. A restart, which judges again what was judged since the

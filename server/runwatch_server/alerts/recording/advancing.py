@@ -30,7 +30,10 @@ def advance(alert: AlertRecord, transition: Transition) -> AlertRecord:
         after = replace(after, facts=_facts(transition))
     else:
         worst = msgspec.structs.replace(
-            alert.facts, peak=_peak(transition), widest=_widest(transition)
+            alert.facts,
+            peak=_peak(transition),
+            widest=_widest(transition),
+            outcome=transition.outcome,
         )
         after = replace(after, facts=worst)
     if transition.state is AlertState.FIRING and alert.firing_step is None:
@@ -57,7 +60,13 @@ def is_news(before: AlertRecord, transition: Transition) -> bool:
 
 
 def _resolution(reason: Reason) -> Resolution:
-    return Resolution.ATTEMPT_ENDED if reason is Reason.ENDED else Resolution.RECOVERED
+    match reason:
+        case Reason.ENDED:
+            return Resolution.ATTEMPT_ENDED
+        case Reason.SETTLED_WORSE:
+            return Resolution.SETTLED_WORSE
+        case _:
+            return Resolution.RECOVERED
 
 
 def _facts(transition: Transition) -> Facts:

@@ -13,10 +13,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from runwatch.alerts import AlertState, Reason
 from runwatch.commands import AnyAction
 from runwatch.ladders import Rung
-from runwatch.rules import IN_CODE, Transition
+from runwatch.rules import IN_CODE, IN_CODE_NAMES, Transition
 from runwatch.vocabulary import AlertId, RunId
 from runwatch_server.alerts import event_queries, queries
-from runwatch_server.alerts.actions.recovery import WORSE_STEPS, has_come_to, recovery_at
+from runwatch_server.alerts.actions.recovery import (
+    RECOVERY_STEPS,
+    WORSE_STEPS,
+    has_come_to,
+    recovery_at,
+)
 from runwatch_server.alerts.actions.rungs import WAITS
 from runwatch_server.alerts.recording.advancing import WITHOUT_CHANGE_OF_STATE, advance, is_news
 from runwatch_server.alerts.recording.other_ranks import list_to_release, seen_beside_other_ranks
@@ -64,8 +69,8 @@ class News:
     new."""
     acts: bool
     """Whether people are notified for the first time, so that the rule's actions are considered."""
-    got_worse: bool = False
-    """Whether this is the verdict that its command made it worse; later news of the alert is
+    cure_failed: bool = False
+    """Whether this is the verdict that its command did not help; later news of the alert is
     not."""
 
 
@@ -94,7 +99,7 @@ async def record(
                 transition.ladder,
                 before=None if before is None else before.state,
                 acts=_becomes_notifiable(before, after),
-                got_worse=_is_verdict_of_worse(before, after),
+                cure_failed=_is_bad_verdict(before, after),
             )
 
 
@@ -249,10 +254,7 @@ async def _record_one(
         step=transition.step,
         detail=_event_detail(after, transition),
     )
-    if _is_verdict_of_worse(before, after):
-        await event_queries.append_event(
-            connection, after, Recovery.WORSE, at=now, step=transition.step
-        )
+    await _record_verdicts(connection, source, before, after, now)
     if after.state in (AlertState.FIRING, AlertState.RESOLVED) and not after.shadow:
         await source.notify(connection, after)
     return after
@@ -263,9 +265,9 @@ def _becomes_notifiable(before: AlertRecord | None, after: AlertRecord) -> bool:
     return after.state is AlertState.FIRING and after.is_notifiable and not was_notifiable
 
 
-def _is_verdict_of_worse(before: AlertRecord | None, after: AlertRecord) -> bool:
-    was_worse = before is not None and before.recovery is Recovery.WORSE
-    return after.recovery is Recovery.WORSE and not was_worse
+def _is_bad_verdict(before: AlertRecord | None, after: AlertRecord) -> bool:
+    is_new = before is None or before.recovery is not after.recovery
+    return is_new and after.recovery is not None and after.recovery.is_bad
 
 
 def _event_kind(transition: Transition) -> str:
@@ -306,9 +308,41 @@ def _opened(source: Source, transition: Transition, now: float) -> AlertRecord:
 def _with_verdict(
     source: Source, before: AlertRecord, after: AlertRecord, transition: Transition
 ) -> AlertRecord:
-    """The alert with its verdict: one that got much worse after its command need not be watched any
-    longer."""
-    got_worse = transition.reason is Reason.WORSENED and before.recovery is Recovery.WATCHED
-    if got_worse and has_come_to(before, source.segment, transition.step - WORSE_STEPS):
+    """The alert with its verdict: one that got much worse after its command, or whose NaN came
+    back, need not be watched any longer."""
+    if before.recovery is not Recovery.WATCHED:
+        return after
+    is_worse = transition.reason is Reason.WORSENED
+    if is_worse and has_come_to(before, source.segment, transition.step - WORSE_STEPS):
         return replace(after, recovery=Recovery.WORSE)
+    is_back = transition.reason is Reason.RELAPSED and transition.rule in IN_CODE_NAMES
+    if is_back and has_come_to(before, source.segment, transition.step):
+        return replace(after, recovery=Recovery.NOT_RECOVERED)
     return after
+
+
+async def _record_verdicts(
+    connection: AsyncConnection,
+    source: Source,
+    before: AlertRecord | None,
+    alert: AlertRecord,
+    now: float,
+) -> None:
+    """Record that a cure did not help: that of this alert, or that of an earlier one, which was
+    over, if the NaN that it was to cure has come back as this alert."""
+    if alert.recovery is not None and _is_bad_verdict(before, alert):
+        await event_queries.append_event(
+            connection, alert, alert.recovery, at=now, step=alert.last_step
+        )
+    is_new = alert.state is AlertState.FIRING and (before is None or before.firing_step is None)
+    if not is_new or alert.rule not in IN_CODE_NAMES:
+        return
+    for cured in await queries.list_cured(connection, alert):
+        begins = max(cured.onset_step, cured.acted_step or 0)
+        is_soon = alert.onset_step < begins + RECOVERY_STEPS
+        if is_soon and has_come_to(cured, source.segment, alert.onset_step):
+            failed = replace(cured, recovery=Recovery.NOT_RECOVERED)
+            await queries.update_alert(connection, failed)
+            await event_queries.append_event(
+                connection, failed, Recovery.NOT_RECOVERED, at=now, step=alert.onset_step
+            )

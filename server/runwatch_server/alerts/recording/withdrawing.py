@@ -18,6 +18,7 @@ from runwatch_server.commands.signing import Signer
 
 _WHY: Final[Mapping[Resolution, str]] = {
     Resolution.RECOVERED: "its alert has recovered",
+    Resolution.SETTLED_WORSE: "its alert is over, though the run has not recovered",
     Resolution.RUN_ENDED: "the run is over",
     Resolution.ATTEMPT_ENDED: "a newer attempt began",
     Resolution.RULE_CHANGED: "its rule was changed or removed",

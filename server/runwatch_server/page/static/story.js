@@ -107,6 +107,7 @@ function standing({ state, automatic, alert_id: alert, detail }) {
 }
 
 const ENDINGS = {
+  settled_worse: "did not recover",
   run_ended: "was still open when the run ended", attempt_ended: "was still open when a newer attempt began",
   rule_changed: "closed: its rule was changed",
 };
@@ -136,7 +137,7 @@ function alertMarks(alert) {
   }
   if (alert.resolved_at) {
     found.push({ ...base, step: alert.resolved_step, at: alert.resolved_at,
-      words: `${alert.name} ${ENDINGS[alert.resolution] ?? "resolved"}` });
+      words: `${alert.name} ${ENDINGS[alert.resolution] ?? "resolved"}${alert.outcome ? `: ${alert.outcome}` : ""}` });
   }
   return found;
 }
