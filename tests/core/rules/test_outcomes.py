@@ -98,6 +98,14 @@ def test_a_rise_that_the_rule_saw_late_is_no_part_of_the_past() -> None:
     assert outcome(UP, past, [2.6] * 16) == "loss settled at 2.6, five times its level before"
 
 
+def test_a_log_with_a_row_at_every_hundredth_step_is_measured_in_rows() -> None:
+    values = np.array([*NOISY, *[2.6] * 40])
+    past = Recorded(100 * np.arange(values.size), values)
+
+    found = outcome_of(UP, past, 100 * (values.size - 1), np.full(16, 2.6))
+    assert found == "loss settled at 2.6, five times its level before"
+
+
 def test_rows_right_before_the_onset_that_had_left_the_past_are_none_of_it() -> None:
     past = [*NOISY, *[2.6] * 6]
 

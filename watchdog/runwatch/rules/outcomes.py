@@ -52,9 +52,11 @@ def outcome_of(level: JudgedLevel, past: Recorded, onset: int, last_N: Floats) -
     if that is not known. `past` reaches up to the onset, `last_N` are its newest values."""
     finite_N = last_N[np.isfinite(last_N)][-ROWS_AFTER:]
     sign = -1.0 if level.is_low_worse else 1.0
-    turned = Recorded(past.steps_N, sign * past.values_N)
-    gone = departure(turned, onset)
-    began = began_at(turned, onset) if gone is None else gone.step
+    # In rows, not in steps: a log may have one at every hundredth, and a rule judges rows.
+    turned = Recorded(np.arange(past.size), sign * past.values_N)
+    onset_row = past.until(onset).size
+    gone = departure(turned, onset_row)
+    began = began_at(turned, onset_row) if gone is None else gone.step
     before_N = turned.until(began).values_N
     before_N = before_N[np.isfinite(before_N)][-ROWS_BEFORE:]
     if not finite_N.size:

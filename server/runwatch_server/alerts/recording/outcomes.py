@@ -15,7 +15,7 @@ from runwatch.alerts import Reason
 from runwatch.rules import IN_CODE, Rule, Transition
 from runwatch.rules.evidence import LOOK_BACK_STEPS, Recorded
 from runwatch.rules.observations import columns_by_name
-from runwatch.rules.outcomes import ROWS_AFTER, ROWS_BEFORE, level_judged, outcome_of
+from runwatch.rules.outcomes import ROWS_AFTER, level_judged, outcome_of
 from runwatch.vocabulary import RunId, Scope
 from runwatch_server.db import Database
 from runwatch_server.errors import NotFoundError
@@ -82,7 +82,7 @@ class Outcomes:
         read = await self._reading(run_id, level.series, layer, rank)
         keep, onset = rule.keep_firing_for, ended.onset_step
         num_last = keep.rows or (ROWS_AFTER if keep.steps else 1)
-        past = await _newest(read, onset, ROWS_BEFORE)
+        past = await _newest(read, onset, LOOK_BACK_STEPS)
         if segment != ended.segment:  # a rollback had the onset's step trained again
             past = past.until(onset)
         last = await _newest(read, ended.step, num_last)
