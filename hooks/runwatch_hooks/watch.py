@@ -78,7 +78,10 @@ class Watch(EndsWithItsBlock):
 
     @abstractmethod
     def log(self, **metrics: Loggable) -> None:
-        """Record numbers for the step that ended last, such as `val_loss`."""
+        """Record numbers in the row of the step that ended last, such as `val_loss`. Once the next
+        forward pass in training mode has begun, they belong to the step under way, as they do
+        before the first step. A number that is logged again replaces the former one, unless that
+        was not finite."""
 
     @abstractmethod
     def note_batch(self, batch: object) -> None:

@@ -19,6 +19,7 @@ class RecordingLine:
         self.receipts: list[Receipt] = []
         self.progress: list[tuple[int | None, Phase, float]] = []
         self.commands: list[Command] = []
+        self.closed_rows: list[tuple[int, int]] = []
         self.closed: list[tuple[Status, str]] = []
         self.opened_at: list[int] = []
 
@@ -31,6 +32,9 @@ class RecordingLine:
 
     def put_row(self, row: Row) -> None:
         self.rows.append(row)
+
+    def close_row(self, step: int, segment: int) -> None:
+        self.closed_rows.append((step, segment))
 
     def put_event(self, event: Event) -> None:
         self.events.append(event)

@@ -76,6 +76,7 @@ def build_watch(
         detail=detail,
         governor=governor,
         schedulers=objects.schedulers,
+        close_row=reports.close_row,
     )
     instruments = Instruments(
         witness=witness,

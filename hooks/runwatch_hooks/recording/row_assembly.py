@@ -63,6 +63,7 @@ class _OpenRow:
     at_rest: tuple[int, ...]
     closeup: Closeup | None
     own_time: Spans | None
+    is_logged: bool
 
     def is_there(self) -> bool:
         """Whether all its numbers have arrived."""
@@ -106,8 +107,11 @@ class RowAssembly:
         reading: Reading,
         closeup: Closeup | None = None,
         own_time: Spans | None = None,
+        *,
+        is_logged: bool = False,
     ) -> None:
-        """Open the row of a step. The rows that `closeup` makes follow it."""
+        """Open the row of a step, or of what was logged for one. The rows that `closeup` makes
+        follow it."""
         layout = reading.layout
         stats = np.full((len(STATS), len(layout.layers) if layout else 0), ABSENT_32, np.float32)
         distant: dict[torch.device, tuple[_Slots, Tensor | None]] = {}
@@ -138,6 +142,7 @@ class RowAssembly:
                 at_rest=reading.at_rest,
                 closeup=closeup,
                 own_time=own_time,
+                is_logged=is_logged,
             )
         )
 
@@ -225,4 +230,5 @@ class RowAssembly:
             sharing=row.sharing,
             is_lost=row.layout is not None and not row.is_whole,
             urgent=self._jumps.is_urgent(metrics),
+            is_logged=row.is_logged,
         )

@@ -189,7 +189,8 @@ class RowMaker:
         self._segment = logged.segment
         reading = Reading(layout=None, stats={}, numbers={}, stage=None)
         with self._faults.guard("log"):  # or a fault would cost the step within which it is made
-            self._assembly.add(logged.step, logged.segment, logged.at, logged.numbers, reading)
+            place = logged.step, logged.segment, logged.at
+            self._assembly.add(*place, logged.numbers, reading, is_logged=True)
             self._send()
 
     def send_last(self, timeout_s: float) -> bool:

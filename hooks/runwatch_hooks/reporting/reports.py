@@ -50,6 +50,11 @@ class Reports:
         if self._channel is not None:
             self._channel.put_row(row)
 
+    def close_row(self, step: int, segment: int) -> None:
+        """Nothing more is logged for this step."""
+        if self._channel is not None:
+            self._channel.close_row(step, segment)
+
     def put_outcome(self, outcome: Outcome) -> None:
         """Send the receipt and the events of a command."""
         self.tell(Notes((outcome.receipt,), outcome.events))

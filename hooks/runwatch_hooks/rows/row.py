@@ -1,7 +1,8 @@
 """The record of one step, as it is handed to the transport."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +16,8 @@ from runwatch_hooks.measuring.sharing import Sharing
 class Row:
     """Metrics and layer statistics of one step.
 
-    A step may have several rows: a number logged later (a validation loss) has a row of its own,
-    with the number of the step that it belongs to.
+    What is logged for a step is a row with its number, and joins the step's own on its way to the
+    service, unless that has left.
     """
 
     step: int
@@ -38,3 +39,17 @@ class Row:
     """Its layers were measured, but their numbers found no room on their way from a device."""
     urgent: bool = False
     """To be sent at once, because something is not finite or has jumped."""
+    is_logged: bool = False
+    """It consists of numbers that were logged for the step, and is not the step's own."""
+
+    def joined_by(self, later: "Row") -> "Row":
+        """Both rows of one step, of which at least one was logged. Of a number that both have, the
+        later counts, but what is not finite stays."""
+        given = {
+            name: number
+            for name, number in later.metrics.items()
+            if math.isfinite(self.metrics.get(name, 0.0))
+        }
+        own = later if self.is_logged else self
+        urgent = self.urgent or later.urgent
+        return replace(own, metrics={**self.metrics, **given}, urgent=urgent)

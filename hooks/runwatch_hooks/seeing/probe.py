@@ -6,6 +6,7 @@ optimizer steps.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,7 @@ from runwatch_hooks.seeing.omissions import Omissions
 from runwatch_hooks.seeing.open_step import OpenStep
 from runwatch_hooks.seeing.rehearsal import is_rehearsal
 from runwatch_hooks.seeing.step_reading import Reading, Stage
+from runwatch_hooks.seeing.training_forwards import CloseRow, TrainingForwards
 from runwatch_hooks.seeing.training_thread import TrainingThread
 from runwatch_hooks.seeing.watched_optimizers import WatchedOptimizers
 from runwatch_hooks.wrapping.arguments import argument, tensors_at
@@ -50,6 +52,7 @@ class Probe:
         detail: Detail | None = None,
         governor: Governor | None = None,
         schedulers: Sequence[object] = (),
+        close_row: CloseRow = lambda step, segment: None,
     ) -> None:
         """`lr_scale` returns the multiplier that applies to the groups' learning rates during a
         step.
@@ -58,6 +61,7 @@ class Probe:
         accelerator that is not known without a sync. It must not raise. `detail` measures
         histograms when they were asked for. `governor` decides how much of a step is read; without
         one, everything. After a resume, the `schedulers` are checked for being restored.
+        `close_row` is called when the step after a row's has begun.
         """
         self._on_broken = on_broken
         self._faults = faults
@@ -75,6 +79,7 @@ class Probe:
         self._omissions = Omissions(modules, faults, schedulers)
         self._frozen = FrozenLayers()
         self._thread = TrainingThread()
+        self.forwards: Final = TrainingForwards(modules, faults, close_row)
         self._reset()
 
     @property
@@ -93,6 +98,7 @@ class Probe:
     def remove(self) -> None:
         self._patches.remove()
         self._omissions.close()
+        self.forwards.remove()
 
     def take(self, step: int) -> Reading:
         """The reading of the step that has ended. The next step begins."""
@@ -124,7 +130,10 @@ class Probe:
     def before_backward(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("backward", self.remove):
             if self._thread.ends_rows_here():
-                self._alternating.begin_pass(accumulates=kwargs.get("accumulate_grad", True))
+                accumulates = kwargs.get("accumulate_grad", True)
+                self._alternating.begin_pass(accumulates=accumulates)
+                if accumulates:
+                    self.forwards.note_begun()
 
     def after_unscale(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("unscale_", self.remove):

@@ -96,7 +96,7 @@ class Recorder:
         with self._spool_lock:
             if self._is_closed:
                 return
-            taken = self._queue.take()
+            taken = self._queue.take(time.monotonic(), is_last=is_last)
             for loss in taken.losses:
                 self.ledger.add(loss)
             has_rows = any(not isinstance(item, Event) for item in taken.items)

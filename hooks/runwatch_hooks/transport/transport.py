@@ -126,6 +126,10 @@ class Transport:
         if row.urgent or self._queue.is_half_full:
             self._wakeup.ring()
 
+    def close_row(self, step: int, segment: int) -> None:
+        """Nothing more is logged for this step, so that its row need not wait."""
+        self._queue.close_row(step, segment)
+
     def put_event(self, event: Event) -> None:
         """Queue an event, to be sent with the rows around it."""
         if not self._is_inert():

@@ -129,6 +129,8 @@ class LiveWatch(Watch):
             self._rows.record(
                 step, progress.segment, loss, tokens, metrics, lr_scale=self._actor.lr_scale
             )
+        with self._faults.guard("forward", self._probe.forwards.remove):
+            self._probe.forwards.end_step(step, progress.segment)
         rolled_back_to: int | None = None
         with self._faults.guard("boundary"):
             rolled_back_to = self._act(step)
@@ -197,7 +199,9 @@ class LiveWatch(Watch):
             return
         self.begin()
         with self._faults.guard("log"):
-            self._rows.log(self._progress.last_step, self._progress.segment, metrics)
+            progress = self._progress
+            step, segment = self._probe.forwards.step_of_log(progress.next_step, progress.segment)
+            self._rows.log(step, segment, metrics)
 
     @contextmanager
     def phase(self, name: str) -> Generator[None, None, None]:

@@ -57,6 +57,8 @@ class PlainRun(EndsWithItsBlock):
         self.run_id = run_id
         self._transport = transport
         self._next_step = next_step
+        self._has_ended = False
+        """Whether a step has ended in this life of the program."""
         self._allow = allow
         self._faults = Faults()
         self._given = UserNumbers(self._faults)
@@ -101,6 +103,7 @@ class PlainRun(EndsWithItsBlock):
         that the program has computed itself: layer's name -> stat's name -> value.
         """
         step, self._next_step = self._next_step, self._next_step + 1
+        self._has_ended = True
         transport = self._transport
         if transport is None:
             return StepReport(step)
@@ -127,10 +130,12 @@ class PlainRun(EndsWithItsBlock):
         return self._compliance.observed(StepReport(step, lr_scale=self._lr_scale, stop=self._stop))
 
     def log(self, **metrics: SupportsFloat) -> None:
-        """Record numbers for the step that ended last, such as `val_loss`."""
+        """Record numbers for the step that ended last, such as `val_loss`; before the first step,
+        for that one."""
         transport = self._transport  # a thread or a signal handler may end the run meanwhile
         if transport is not None and (numbers := self._numbers(metrics)):
-            transport.put_row(Row(self._last_step, 0, time.time(), numbers))
+            step = self._next_step - self._has_ended
+            transport.put_row(Row(step, 0, time.time(), numbers, is_logged=True))
 
     @contextmanager
     def phase(self, name: str) -> Generator[None, None, None]:

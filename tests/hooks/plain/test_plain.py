@@ -179,7 +179,20 @@ def test_a_reward_and_an_evaluation_under_usual_names_are_recorded_for_the_rules
         run.log(**{"eval/loss": 2.0})
 
     assert metric(service, "episode_return") == metric(service, "reward") == [0.5, 0.25]
-    assert metric(service, "eval/loss") == metric(service, "val_loss") == [2.0]
+    assert recorded(service, "eval/loss") == recorded(service, "val_loss") == {1: 2.0}
+
+
+def test_what_is_logged_before_the_first_step_belongs_to_it_and_later_to_the_last(
+    tmp_path: Path, service: StubService
+) -> None:
+    with opened(tmp_path, service, next_step=7) as run:
+        run.log(val_loss=4.0)
+        for loss in (1.0, 2.0):
+            run.step(loss)
+        run.log(val_loss=3.0)
+
+    assert recorded(service, "val_loss") == {7: 4.0, 8: 3.0}
+    assert recorded(service, "loss") == {7: 1.0, 8: 2.0}
 
 
 def test_a_metric_of_its_own_name_is_not_filled_by_another(
