@@ -26,12 +26,15 @@ class Why(StrEnum):
 
     NO_GRADIENT = "no_gradient"
     NO_OPTIMIZER = "no_optimizer"
+    NOT_REDUCED = "not_reduced"
+    """A wrapper that should reduce gradients over ranks holds the layers, and they differ."""
     UNKNOWN = ""
 
 
 _WORDS: Final = {
     Why.NO_GRADIENT: ": no gradient reaches them",
     Why.NO_OPTIMIZER: ": no optimizer steps them",
+    Why.NOT_REDUCED: ": their gradients are not reduced",
     Why.UNKNOWN: "",
 }
 

@@ -101,6 +101,7 @@ def build_watch(
         open_channel=open_channel,
         team=team,
         instruments=instruments,
+        modules=objects.modules,
         loader=objects.extra.get("dataloader"),
     )
     try:

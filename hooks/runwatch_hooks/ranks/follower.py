@@ -31,6 +31,8 @@ log = OwnLog(__name__)
 
 INTERVAL_S: Final = 0.1
 _ASK_EVERY_S: Final = 1.0
+_FIRST_S: Final = 30.0
+"""For how long the first answer about this rank's copies is asked for at every turn."""
 _PACE_EVERY_S: Final = 0.5
 """Paces are not urgent: they are collected, or sent with other contents."""
 _MAX_WAITING: Final = 1024
@@ -57,6 +59,7 @@ class Follower:
         self._sent_columns: Columns | None = None
         self._number = 0
         self._asked_at = 0.0
+        self._began_at = math.inf
         self._is_closing = False
         self.num_lost = 0
         """Part rows that rank 0 did not get."""
@@ -65,6 +68,7 @@ class Follower:
         self._thread = threading.Thread(target=self._run, name="runwatch-ranks", daemon=True)
 
     def start(self) -> None:
+        self._began_at = time.monotonic()
         self._thread.start()
         atexit.register(self.close, EXIT_TIMEOUT_S)  # while the store can still be used
 
@@ -163,7 +167,8 @@ class Follower:
 
     def _ask(self) -> None:
         now = time.monotonic()
-        if now - self._asked_at < _ASK_EVERY_S:
+        is_new = self.standing.has_drifted is None and now - self._began_at < _FIRST_S
+        if not is_new and now - self._asked_at < _ASK_EVERY_S:
             return
         self._asked_at = now
         found = self._store.get(ANSWER_KEY)

@@ -32,7 +32,7 @@ from runwatch_hooks.ranks.letters import (
 from runwatch_hooks.ranks.parts import Joining, Part
 from runwatch_hooks.ranks.peers import Peers, Place
 from runwatch_hooks.ranks.rank_store import RankStore
-from runwatch_hooks.ranks.replicas import ReplicaJudge
+from runwatch_hooks.ranks.replica_judge import ReplicaJudge
 from runwatch_hooks.ranks.standing import Standing, Standings
 from runwatch_hooks.ranks.untold import Untold
 from runwatch_hooks.rows.jumps import Jumps
@@ -43,7 +43,10 @@ log = OwnLog(__name__)
 
 _INTERVAL_S: Final = 0.1
 _IDLE_INTERVAL_S: Final = 0.5
-"""If no row is waiting for parts: fingerprints are not urgent."""
+"""If no row is waiting for parts: fingerprints are not urgent, once the first were compared."""
+_FIRST_S: Final = 30.0
+"""For how long the first comparison is looked for without pause. It tells of ranks that have never
+trained together, and each second of that is lost."""
 PATIENCE_S: Final = 10.0
 """How long a row waits for other ranks' parts, by this machine's clock."""
 WITNESS_S: Final = 0.5
@@ -77,6 +80,7 @@ class Leader:
         self._wakeup = threading.Event()
         self._joining, self._totals, self._jumps = Joining(), RunTotals(), Jumps()
         self._judge = ReplicaJudge()
+        self._began_at = math.inf
         self._standings = Standings(world_size)
         self._untold = Untold()
         self._answer = Answer()
@@ -89,6 +93,7 @@ class Leader:
         self._thread = threading.Thread(target=self._run, name="runwatch-ranks", daemon=True)
 
     def start(self) -> None:
+        self._began_at = time.monotonic()
         self._thread.start()
         atexit.register(self.close, EXIT_TIMEOUT_S)  # while the store can still be used
 
@@ -124,7 +129,7 @@ class Leader:
         yield_to_training()
         try:
             while not self._is_done():
-                self._wakeup.wait(_INTERVAL_S if self._rows else _IDLE_INTERVAL_S)
+                self._wakeup.wait(self._pause_s())
                 self._wakeup.clear()
                 self._turn()
         except Exception:  # a fault of the hook must not keep rows back
@@ -136,6 +141,10 @@ class Leader:
         while self._close_by is None:  # without peers, rows are sent as they are
             self._wakeup.wait(_IDLE_INTERVAL_S)
             self._emit(time.monotonic(), is_last=True)
+
+    def _pause_s(self) -> float:
+        is_new = not self._judge.has_compared and time.monotonic() - self._began_at < _FIRST_S
+        return _INTERVAL_S if self._rows or is_new else _IDLE_INTERVAL_S
 
     def _turn(self) -> None:
         try:

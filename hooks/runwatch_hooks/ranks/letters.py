@@ -11,18 +11,39 @@ import msgspec
 import numpy as np
 
 from runwatch_hooks.ranks.parts import Columns, PartRow
-from runwatch_hooks.ranks.standing import Pace, Standing
+from runwatch_hooks.ranks.standing import Drift, Pace, Standing
+
+BEFORE_THE_FIRST: Final = -1
+"""In the place of a step: before the first one changed anything."""
+
+
+class Trait(msgspec.Struct, frozen=True, array_like=True):
+    """What a rank says of a parameter before the first step."""
+
+    home: int
+    """Identifies the module that holds it."""
+    is_constant: bool
+    """All its elements are the same, so that being equal says little."""
+    is_marked: bool
+    """The program marks it as this rank's own part of a larger one."""
+    num_dimensions: int
 
 
 class Fingerprint(msgspec.Struct, frozen=True, array_like=True):
-    """A checksum of a rank's copy of some parameters after a step."""
+    """Checksums of a rank's copies of some parameters after a step."""
 
     step: int
-    key: int
-    """Identifies the parameters."""
+    """Or BEFORE_THE_FIRST."""
     ranks: tuple[int, ...]
-    """The ranks that hold a copy, whose values should be equal."""
-    value: int
+    """The ranks that may hold copies, whose values are compared."""
+    is_bound: bool
+    """Whether a wrapper keeps the copies equal."""
+    keys: bytes
+    """(N,) uint32, little endian: identify the parameters."""
+    values: bytes
+    """Like `keys`: the checksums."""
+    traits: tuple[Trait, ...] = ()
+    """Of each parameter, before the first step."""
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
@@ -42,18 +63,20 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
 class Answer(msgspec.Struct, frozen=True, array_like=True):
     """The message from rank 0 to all."""
 
-    drifted: tuple[int, ...] | None = None
-    """The ranks whose copies differ from most; None: no copies were ever equal."""
+    drifted: tuple[Drift, ...] | None = None
+    """The ranks whose copies differ from most; None: there are no copies, as far as is known."""
     lags_s: bytes = b""
     """(R,) float32, little endian, by rank; NaN or missing: not known."""
     loss_gaps: bytes = b""
     """Like `lags_s`."""
 
     def standing_of(self, rank: int) -> Standing:
+        drift = next((one for one in self.drifted or () if one.rank == rank), None)
         return Standing(
-            None if self.drifted is None else rank in self.drifted,
+            None if self.drifted is None else drift is not None,
             _number_of(rank, self.lags_s),
             _number_of(rank, self.loss_gaps),
+            drift,
         )
 
 

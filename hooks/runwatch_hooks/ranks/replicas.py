@@ -1,206 +1,212 @@
-"""Checks that replicas on several ranks hold equal parameters.
+"""Fingerprints of parameters, by which rank 0 checks that copies on several ranks are equal.
 
 At every eighth step, each rank adds up the bits of an eighth of its parameters, as integers. Copies
 that are equal bit by bit give equal sums, in any order of addition, and a single differing bit
-gives another sum. Rank 0 compares them. This reads each parameter once in 64 steps.
+gives another sum. This reads each parameter once in 64 steps. Those that no wrapper keeps equal are
+all read once more before the first step: what was equal there on some ranks, and is not later, has
+drifted apart.
 """
 
 import zlib
-from collections import Counter, deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from runwatch_hooks.measuring.dense import dense_view
+from runwatch_hooks.measuring.host_memory import to_device
 from runwatch_hooks.measuring.layer_names import NamedTensor
 from runwatch_hooks.measuring.numpy_view import numpy_view
 from runwatch_hooks.measuring.readback import Readback, Ticket
 from runwatch_hooks.measuring.statistics import NORM_TURNS, deal
-from runwatch_hooks.ranks.letters import Fingerprint
-from runwatch_hooks.ranks.shards import local_of, replicas_of
+from runwatch_hooks.ranks.letters import BEFORE_THE_FIRST, Fingerprint, Trait
+from runwatch_hooks.ranks.replica_groups import ReplicaGroup, ReplicaGroups, is_marked
+from runwatch_hooks.ranks.shards import local_of
 
 EVERY: Final = 8
 """Steps between two samples, each of an eighth of the parameters."""
-_MODULUS: Final = 2**24
-"""Sums are taken modulo this, because they are sent as float32, which holds no larger integers."""
-_INTEGERS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_MAX_OPEN: Final = 512
-_ROUND: Final = EVERY * NORM_TURNS
+ROUND: Final = EVERY * NORM_TURNS
 """Steps in which each parameter is sampled once."""
-_FORGOTTEN_AFTER: Final = 2 * _ROUND
-"""Steps without a comparison; more than a round, because a sample is skipped if there is no room
-for it."""
+_BITS: Final = 32
+_HALF: Final = 16
+"""Sums are taken modulo 2^32 and sent in halves, as float32, which holds no larger integers."""
+_INTEGERS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Copies:
-    """Parameters of which the same ranks hold copies."""
+    """Parameters that the same ranks may hold copies of."""
 
-    key: int
-    ranks: tuple[int, ...]
-    tensors: tuple[Tensor, ...]
+    group: ReplicaGroup
+    named: tuple[NamedTensor, ...]
+    """Those that can be read, device by device."""
+    keys: bytes
+    """As in a fingerprint."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sent:
+    """A fingerprint whose numbers are on their way."""
+
+    step: int
+    copies: _Copies
+    tickets: tuple[Ticket, ...]
+    """One for each device."""
+
+    def is_there(self) -> bool:
+        return all(ticket.is_there() for ticket in self.tickets)
 
 
 class ReplicaSampler:
     """Takes the fingerprints of one rank. Used by the training thread; never waits."""
 
-    def __init__(self, rank: int, world_size: int) -> None:
+    def __init__(
+        self, rank: int, world_size: int, modules: Mapping[str, nn.Module] | None = None
+    ) -> None:
         self._rank = rank
         self._world_size = world_size
+        self._modules = modules or {}
         self._named: Sequence[NamedTensor] = ()
         self._hands: list[list[_Copies]] = []
-        self._sent: deque[tuple[int, _Copies, Ticket]] = deque()
+        self._sent: deque[_Sent] = deque()
         self._readbacks: dict[torch.device, Readback] = {}
+        self._names: dict[int, str] = {}
+
+    def name_of(self, key: int) -> str | None:
+        """The name of the parameter with this key, if this rank has one."""
+        return self._names.get(key)
+
+    def begin(self, named: Sequence[NamedTensor]) -> None:
+        """The first step is about to change the parameters: start reading all of them that no
+        wrapper keeps equal."""
+        self._arrange(named)
+        groups = {copies.group for hand in self._hands for copies in hand}
+        for group in groups:
+            if not group.is_bound:
+                ours = [c.named for hand in self._hands for c in hand if c.group == group]
+                together = tuple(one for mates in ours for one in mates)
+                self._send(BEFORE_THE_FIRST, _copies(group, together))
 
     def sample(self, step: int, named: Sequence[NamedTensor]) -> list[Fingerprint]:
         """Start taking the fingerprints due after a step; returns those that have arrived."""
-        if named is not self._named:
-            self._named = named
-            self._hands = _hands(named, self._rank, self._world_size)
+        self._arrange(named)
         if step % EVERY == 0:
             for copies in self._hands[step // EVERY % NORM_TURNS]:
                 self._send(step, copies)
         found: list[Fingerprint] = []
-        while self._sent and self._sent[0][2].is_there():
-            sent_at, copies, ticket = self._sent.popleft()
-            value = int(ticket.values()[0])
-            found.append(Fingerprint(sent_at, copies.key, copies.ranks, value))
+        while self._sent and self._sent[0].is_there():
+            found.append(_fingerprint(self._sent.popleft()))
         return found
 
-    def _send(self, step: int, copies: _Copies) -> None:
-        sums = [total for tensor in copies.tensors if (total := _sum_of_bits(tensor)) is not None]
-        if not sums:
+    def _arrange(self, named: Sequence[NamedTensor]) -> None:
+        if named is self._named:
             return
-        device = sums[0].device
-        total = torch.stack(sums).sum().remainder(_MODULUS).to(torch.float32).reshape(1)
-        if device not in self._readbacks:
-            self._readbacks[device] = Readback(1, device)
-        ticket = self._readbacks[device].send(total)
-        if ticket is not None:  # otherwise no slot is free, and this sample is skipped
-            self._sent.append((step, copies, ticket))
+        self._named = named
+        groups = ReplicaGroups(self._modules, self._rank, self._world_size)
+        self._hands = _hands(named, groups)
+        self._names = {
+            _key(copies.group, one): one.name
+            for hand in self._hands
+            for copies in hand
+            for one in copies.named
+        }
+
+    def _send(self, step: int, copies: _Copies) -> None:
+        by_device: dict[torch.device, list[Tensor]] = {}
+        for one in copies.named:
+            by_device.setdefault(local_of(one.tensor).device, []).append(one.tensor)
+        tickets: list[Ticket] = []
+        for device, tensors in by_device.items():
+            numbers = _numbers_of(tensors, device, are_first=step == BEFORE_THE_FIRST)
+            readback = self._readbacks.get(device)
+            if readback is None or readback.num_values < numbers.numel():
+                readback = self._readbacks[device] = Readback(numbers.numel(), device)
+            ticket = readback.send(numbers)
+            if ticket is None:  # no slot is free, and this sample is skipped
+                return
+            tickets.append(ticket)
+        self._sent.append(_Sent(step, copies, tuple(tickets)))
 
 
-@dataclass(slots=True)
-class _Comparison:
-    values: dict[int, int] = field(default_factory=dict[int, int])
-
-
-class ReplicaJudge:
-    """Compares the fingerprints of all ranks. Used by one thread."""
-
-    def __init__(self) -> None:
-        self._open: dict[tuple[int, int], _Comparison] = {}
-        self._odd: dict[int, tuple[int, tuple[int, ...]]] = {}
-        """Key -> the step of its last comparison, and the ranks that differed there."""
-        self._are_replicas = False
-        self._have_met = False
-        """Whether ranks ever sent fingerprints of the same parameters."""
-        self._newest: dict[int, int] = {}
-        """Rank -> the last step of its fingerprints, which arrive in order."""
-        self._is_told = False
-
-    @property
-    def has_compared(self) -> bool:
-        """Whether copies were ever found equal: only those can drift apart."""
-        return self._are_replicas
-
-    @property
-    def drifted(self) -> tuple[int, ...]:
-        return tuple(sorted({rank for _, odd in self._odd.values() for rank in odd}))
-
-    def take(self, rank: int, print_: Fingerprint) -> str | None:
-        """Compare a rank's fingerprint. Returns a message, at most once: that the ranks' parameters
-        were never equal, or that there are no copies."""
-        place = print_.step, print_.key
-        self._newest[rank] = print_.step
-        comparison = self._open.setdefault(place, _Comparison())
-        comparison.values[rank] = print_.value
-        if not set(print_.ranks) <= comparison.values.keys():
-            while len(self._open) > _MAX_OPEN:
-                del self._open[next(iter(self._open))]
-            return self._without_copies(print_.ranks)
-        del self._open[place]
-        self._have_met = True
-        odd = _odd_ones(comparison.values)
-        self._are_replicas = self._are_replicas or not odd
-        if self._are_replicas:
-            self._note(print_.step, print_.key, odd)
-            return None
-        if self._is_told:
-            return None
-        self._is_told = True
-        return (
-            "the ranks' parameters differ from the first comparison on: they are no replicas, "
-            "and are not watched for drifting apart"
-        )
-
-    def _note(self, step: int, key: int, odd: tuple[int, ...]) -> None:
-        self._odd[key] = step, odd
-        # A key of an earlier layout is not compared again, and would count as differing for ever.
-        for old in [one for one, (at, _) in self._odd.items() if at <= step - _FORGOTTEN_AFTER]:
-            del self._odd[old]
-
-    def _without_copies(self, ranks: Sequence[int]) -> str | None:
-        """A message if all these ranks are past the oldest comparison and it is still incomplete:
-        then they hold different parameters."""
-        oldest_step, _ = next(iter(self._open))
-        passed = min(self._newest.get(rank, oldest_step) for rank in ranks)
-        if self._have_met or self._is_told or passed < oldest_step + _ROUND:
-            return None
-        self._is_told = True
-        return (
-            "the ranks train parameters of other names or shapes, as stages of a pipeline do: "
-            "layers that rank 0 does not hold are not measured"
-        )
-
-
-def _odd_ones(values: dict[int, int]) -> tuple[int, ...]:
-    """The ranks whose value differs from the most common; of two equally common values, from the
-    lowest rank's."""
-    lowest = values[min(values)]
-    common, num_common = Counter(values.values()).most_common(1)[0]
-    if Counter(values.values())[lowest] == num_common:
-        common = lowest
-    return tuple(rank for rank, value in values.items() if value != common)
-
-
-def _hands(named: Sequence[NamedTensor], rank: int, world_size: int) -> list[list[_Copies]]:
-    """What is sampled at each turn, grouped by the ranks that hold copies and by device."""
-    hands: list[list[_Copies]] = []
+def _hands(named: Sequence[NamedTensor], groups: ReplicaGroups) -> list[list[_Copies]]:
+    """What is sampled at each turn, by the ranks that hold copies. A group has a place in every
+    hand, because the others wait for it, and other ranks may deal otherwise."""
+    sets: dict[ReplicaGroup, list[list[NamedTensor]]] = {}
     turns = deal([one.tensor.numel() for one in named])
-    for turn in range(NORM_TURNS):
-        sets: dict[tuple[tuple[int, ...], torch.device], list[NamedTensor]] = {}
-        for one, its_turn in zip(named, turns, strict=True):
-            ranks = replicas_of(one.tensor, rank, world_size)
-            part = local_of(one.tensor)
-            # DeepSpeed's stage 3 keeps parameters empty between uses: there is nothing to compare.
-            if its_turn == turn and len(ranks) > 1 and part.numel():
-                sets.setdefault((ranks, part.device), []).append(one)
-        hands.append([_copies(ranks, mates) for (ranks, _), mates in sets.items()])
-    return hands
+    for one, turn in zip(named, turns, strict=True):
+        group = groups.of(one.tensor)
+        # DeepSpeed's stage 3 keeps parameters empty between uses: there is nothing to compare.
+        if len(group.ranks) > 1 and _bits_of(one.tensor) is not None:
+            mates = sets.setdefault(group, [[] for _ in range(NORM_TURNS)])
+            mates[turn].append(one)
+    return [
+        [_copies(group, mates[turn]) for group, mates in sets.items()] for turn in range(NORM_TURNS)
+    ]
 
 
-def _copies(ranks: tuple[int, ...], named: Sequence[NamedTensor]) -> _Copies:
-    facts = [(one.name, *one.tensor.shape) for one in named]
-    return _Copies(
-        key=zlib.crc32(repr((ranks, facts)).encode()),
-        ranks=ranks,
-        tensors=tuple(one.tensor for one in named),
+def _copies(group: ReplicaGroup, named: Sequence[NamedTensor]) -> _Copies:
+    by_device = tuple(sorted(named, key=lambda one: str(local_of(one.tensor).device)))
+    keys = np.array([_key(group, one) for one in by_device], "<u4")
+    return _Copies(group, by_device, keys.tobytes())
+
+
+def _key(group: ReplicaGroup, named: NamedTensor) -> int:
+    return zlib.crc32(repr((group.ranks, named.name, *named.tensor.shape)).encode())
+
+
+def _fingerprint(sent: _Sent) -> Fingerprint:
+    group, named = sent.copies.group, sent.copies.named
+    is_first = sent.step == BEFORE_THE_FIRST
+    rows = [ticket.values().reshape(3 if is_first else 2, -1) for ticket in sent.tickets]
+    numbers: NDArray[np.float32] = (
+        np.concatenate(rows, axis=1) if rows else np.empty((3, 0), np.float32)
+    )
+    low, high = numbers[:2].astype(np.uint32)
+    return Fingerprint(
+        step=sent.step,
+        ranks=group.ranks,
+        is_bound=group.is_bound,
+        keys=sent.copies.keys,
+        values=(low + (high << _HALF)).astype("<u4").tobytes(),
+        traits=tuple(map(_trait, named, numbers[2] != 0.0)) if is_first else (),
     )
 
 
-def _sum_of_bits(tensor: Tensor) -> Tensor | None:
-    """The sum of the elements' bits as integers; None if there is no view of them."""
-    flat = dense_view(local_of(tensor))
-    if flat is None or flat.element_size() not in _INTEGERS:
-        return None
-    bits = flat.view(_INTEGERS[flat.element_size()])
+def _trait(named: NamedTensor, is_constant: bool) -> Trait:
+    home = zlib.crc32(named.name.rpartition(".")[0].encode())
+    return Trait(home, bool(is_constant), is_marked(named.tensor), named.tensor.dim())
+
+
+def _numbers_of(tensors: Sequence[Tensor], device: torch.device, *, are_first: bool) -> Tensor:
+    """(2 * N,) float32 lower and upper halves of the sums of bits. Of the first ones (3 * N,): also
+    whether all elements are alike, as those of a new bias are, which are alike everywhere."""
+    bits = [flat for one in tensors if (flat := _bits_of(one)) is not None]
+    sums = torch.stack([_sum(flat) for flat in bits])
+    halves = [sums & (2**_HALF - 1), sums >> _HALF & (2**_HALF - 1)]
+    if are_first:
+        firsts = torch.stack([flat[0].to(torch.int64) for flat in bits])
+        lengths = torch.tensor([len(flat) for flat in bits], dtype=torch.int64, device="cpu")
+        alike = firsts * to_device(lengths, device)
+        halves.append(((alike - sums) & (2**_BITS - 1)) == 0)
+    return torch.cat(halves).to(torch.float32)
+
+
+def _sum(bits: Tensor) -> Tensor:
     if bits.device.type == "cpu" and bits.dtype is torch.int32:
-        # Numpy is four times as fast. It wraps at 2^32, which is a multiple of the modulus.
+        # Numpy is four times as fast. It wraps at 2^32, which is the modulus.
         total = int(np.add.reduce(numpy_view(bits), dtype=np.uint32))
         return torch.tensor(total, dtype=torch.int64, device="cpu")
     return bits.sum(dtype=torch.int64)
+
+
+def _bits_of(tensor: Tensor) -> Tensor | None:
+    """The elements' bits as integers; None if there is no view of them, or no element."""
+    flat = dense_view(local_of(tensor))
+    if flat is None or not flat.numel() or flat.element_size() not in _INTEGERS:
+        return None
+    return flat.view(_INTEGERS[flat.element_size()])

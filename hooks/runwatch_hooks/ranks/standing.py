@@ -42,6 +42,19 @@ def pace_of(segment: int, step: int, metrics: Mapping[str, float]) -> Pace | Non
     return Pace(segment, step, own_time_s, loss if math.isfinite(loss) else math.nan)
 
 
+class Drift(msgspec.Struct, frozen=True, array_like=True):
+    """A rank whose parameters differ from its replicas'."""
+
+    rank: int
+    num_keys: int
+    """The number of parameters that differ."""
+    keys: tuple[int, ...]
+    """Some of them."""
+    is_unreduced: bool
+    """Whether most parameters in a wrapper that should reduce gradients differ since the first
+    comparison."""
+
+
 @dataclass(frozen=True, slots=True)
 class Standing:
     """How one rank compares with the others, as far as it is known."""
@@ -52,6 +65,8 @@ class Standing:
     """How many seconds longer than the others it works by itself in a step; NaN: not known."""
     loss_gap: float = math.nan
     """How far its loss is above the others', as a share of theirs; NaN: not known."""
+    drift: Drift | None = None
+    """Which of its parameters differ, if any does."""
 
 
 class Standings:

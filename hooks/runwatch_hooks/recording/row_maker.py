@@ -157,6 +157,7 @@ class RowMaker:
         self._claim(numbers, reading)
         numbers |= self._own_names.apart(theirs)
         self._reports.tell_renamed(self._own_names.untold(), step, now)
+        self._reports.tell_omissions(self._output.take_omissions(), step, now)
         if self._is_leader:
             self._tell_coverage(reading, step, now)
         self._output.sample_replicas(step, self._probe.named)

@@ -1,10 +1,14 @@
 """Hands finished rows on: to the channel or, with several ranks, first to the exchange of ranks."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+import msgspec
+from torch import nn
+
+from runwatch.omissions import Omission, Why, some_of
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.measuring.layer_names import NamedTensor
 from runwatch_hooks.own_log import OwnLog
@@ -13,7 +17,7 @@ from runwatch_hooks.ranks.follower import Follower
 from runwatch_hooks.ranks.leader import Leader
 from runwatch_hooks.ranks.letters import Fingerprint
 from runwatch_hooks.ranks.replicas import ReplicaSampler
-from runwatch_hooks.ranks.standing import Standing
+from runwatch_hooks.ranks.standing import Drift, Standing
 from runwatch_hooks.rows.row import Row
 
 log = OwnLog(__name__)
@@ -36,13 +40,24 @@ class Peers(Protocol):
 class RowOutput:
     """One watch's output. Used by the training thread; only `close` waits."""
 
-    def __init__(self, team: Team, faults: Faults, put_row: PutRow) -> None:
+    def __init__(
+        self,
+        team: Team,
+        faults: Faults,
+        put_row: PutRow,
+        modules: Mapping[str, nn.Module] | None = None,
+    ) -> None:
+        """`modules` are those whose parameters are compared between ranks."""
         self._team = team
         self._faults = faults
         self._put_row = put_row
         self._peers: Peers | None = None
         world = team.world
-        self._sampler = None if world.is_alone else ReplicaSampler(world.rank, world.world_size)
+        self._sampler = (
+            None if world.is_alone else ReplicaSampler(world.rank, world.world_size, modules)
+        )
+        self._told: frozenset[int] = frozenset()
+        """Keys of the parameters that were reported to differ."""
 
     def numbers(self) -> dict[str, float]:
         """This rank compared with the others, as far as it is known: `replica_drift` (1 if its
@@ -70,6 +85,23 @@ class RowOutput:
             else:
                 self._put_row(row)
 
+    def take_omissions(self) -> list[Omission]:
+        """Which of this rank's parameters differ from its replicas', when there are more of them
+        than were reported last."""
+        drift = None if self._peers is None else self._peers.standing.drift
+        keys = frozenset(() if drift is None else drift.keys)
+        told, self._told = self._told, keys
+        if drift is None or self._sampler is None or keys <= told:
+            return []
+        names = [name for key in drift.keys if (name := self._sampler.name_of(key)) is not None]
+        return [_differing(names, drift)] if names else []
+
+    def begin_replicas(self, named: Sequence[NamedTensor]) -> None:
+        """Before the first step: take fingerprints of the parameters as they are."""
+        if self._sampler is not None:
+            with self._faults.guard("ranks"):
+                self._sampler.begin(named)
+
     def sample_replicas(self, step: int, named: Sequence[NamedTensor]) -> None:
         """After a step: take fingerprints of some parameters, for the ranks to compare."""
         if self._peers is None or self._sampler is None:
@@ -86,6 +118,18 @@ class RowOutput:
         """Send the last rows and say goodbye to the other ranks; waits `timeout_s` at most."""
         if self._peers is not None:
             self._peers.close(timeout_s)
+
+
+def _differing(names: Sequence[str], drift: Drift) -> Omission:
+    words = f"these layers of rank {drift.rank} differ from their copies on other ranks"
+    omission = Omission.of(
+        words,
+        names,
+        metric="replica_drift",
+        why=Why.NOT_REDUCED if drift.is_unreduced else Why.UNKNOWN,
+    )
+    what = f"{words}: {some_of(names, drift.num_keys)}"
+    return msgspec.structs.replace(omission, what=what, num_layers=drift.num_keys)
 
 
 def _open_peers(team: Team, put_row: PutRow) -> Peers | None:

@@ -5,7 +5,7 @@ places that a step passes: after the scaler has unscaled them, before a clip, or
 optimizer steps.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import torch
@@ -64,6 +64,8 @@ class Probe:
         `close_row` is called when the step after a row's has begun.
         """
         self._on_broken = on_broken
+        self.on_first_step: Callable[[Sequence[NamedTensor]], None] | None = None
+        """Called before an optimizer changes `named` for the first time. It must not raise."""
         self._faults = faults
         self._lr_scale = lr_scale
         self._statistics = ModelStatistics(modules, optimizers, faults, rank, detail)
@@ -201,6 +203,7 @@ class Probe:
         with self._faults.guard("step", self.remove):
             if not self._steps_here(optimizer):
                 return
+            self._begin(parameters_of(optimizer), optimizer)
             slots = self._step.slots_of(optimizer)
             if not slots or is_rehearsal(optimizer):
                 return
@@ -258,6 +261,7 @@ class Probe:
         """Before DeepSpeed's `step`, which unscales, clips, and steps piece by piece."""
         with self._faults.guard("zero step", self.remove):
             zero: ZeroOptimizer = args[0]
+            self._begin(stepped_by(zero), zero.optimizer)
             slots = self._step.slots_of_tensors(stepped_by(zero))
             if not slots:
                 return
@@ -282,6 +286,15 @@ class Probe:
             if zero.clip_grad > 0.0:
                 self._step.note_clip(zero.clip_grad, total_norm_of(zero))
             self._statistics.after_step()
+
+    def _begin(self, stepped: Iterable[Tensor], optimizer: Optimizer) -> None:
+        """The optimizer is about to step these tensors, on whichever rank they are measured."""
+        if self.on_first_step is None:
+            return
+        ours = {id(one.tensor) for one in self.named}
+        if any(id(one) in ours for one in stepped) and not is_rehearsal(optimizer):
+            begin, self.on_first_step = self.on_first_step, None
+            begin(self.named)
 
     def _read_before_step(self, slots: Sequence[int], scale: Tensor | None, again: bool) -> None:
         if scale is not None:

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, TypeVar
 
+from torch import nn
+
 from runwatch.vocabulary import RunId
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.lifecycle.run_end import Status, text_of
@@ -47,9 +49,11 @@ class LiveWatch(Watch):
         open_channel: Callable[[int], Channel],
         team: Team,
         instruments: Instruments,
+        modules: Mapping[str, nn.Module],
         loader: object | None = None,
     ) -> None:
         """`open_channel` opens the channel to the service, given the first step to be trained;
+        `modules` are those whose copies on other ranks are compared with these;
         `loader` is the data loader whose position a rollback sets."""
         self.run_id = run_id
         self._probe = probe
@@ -59,7 +63,8 @@ class LiveWatch(Watch):
         self._reports = reports
         self._instruments = instruments
         is_leader = team.world.is_leader
-        output = RowOutput(team, faults, reports.put_row)
+        output = RowOutput(team, faults, reports.put_row, modules)
+        probe.on_first_step = output.begin_replicas
         self._rows = RowMaker(
             probe, faults, reports, output, is_leader=is_leader, instruments=instruments
         )

@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from tests.hooks.ranks.fingerprints import fingerprint
 from tests.hooks.ranks.parts import part_row, whole_row
 from tests.waiting import LONGEST_S, until
 from torch._C._distributed_c10d import HashStore
@@ -14,7 +15,7 @@ from runwatch_hooks.measuring.stats import GRAD_NORM, STATS
 from runwatch_hooks.ranks import RankStore
 from runwatch_hooks.ranks.follower import MAX_UNREAD, Follower
 from runwatch_hooks.ranks.leader import Leader
-from runwatch_hooks.ranks.letters import BATCH, Fingerprint, batch_key
+from runwatch_hooks.ranks.letters import BATCH, batch_key
 from runwatch_hooks.recording.row_output import Peers
 from runwatch_hooks.rows.row import Row
 
@@ -162,7 +163,7 @@ def test_the_last_word_of_a_rank_is_said_though_nobody_has_read_the_others() -> 
     follower = Follower(store, 1, lambda row: None)
     follower.start()
     for number in range(MAX_UNREAD):
-        follower.put_fingerprints([Fingerprint(8, 1, (0, 1), 5)])
+        follower.put_fingerprints([fingerprint(8, 5)])
         until(partial(store.holds, batch_key(1, number)))
     follower.close(LONGEST_S)
 
@@ -177,7 +178,7 @@ def test_the_rank_whose_parameters_stand_apart_learns_of_it_and_no_other() -> No
     for step, odd in ((0, 7), (8, 9)):
         for rank, one in everyone.items():
             value = odd if rank == 3 else 7
-            one.put_fingerprints([Fingerprint(step, 1, (0, 1, 2, 3), value)])
+            one.put_fingerprints([fingerprint(step, value, ranks=range(4))])
     until(lambda: all(one.standing.has_drifted is not None for one in everyone.values()))
     until(lambda: everyone[3].standing.has_drifted is True)
     ranks.close()
@@ -189,7 +190,7 @@ def test_the_rank_that_is_slow_learns_by_how_much_and_so_does_one_whose_loss_is_
     ranks = Ranks(4)
     everyone: dict[int, Peers] = {0: ranks.leader, **ranks.others}
     for rank, one in everyone.items():
-        one.put_fingerprints([Fingerprint(0, 1, (0, 1, 2, 3), 7)])
+        one.put_fingerprints([fingerprint(0, 7, ranks=range(4))])
         for step in range(20):
             one.put(whole_row(step, own_time=0.3 if rank == 2 else 0.1, loss=1.0 + (rank == 3)))
     until(lambda: not any(math.isnan(one.standing.lag_s) for one in everyone.values()))

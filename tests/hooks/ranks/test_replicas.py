@@ -1,26 +1,36 @@
-"""Fingerprints of parameters, and which rank stands apart."""
+"""Fingerprints of parameters, and the groups of ranks that they are compared in."""
 
+from collections.abc import Sequence
+
+import numpy as np
 import pytest
 import torch
 from tests.hooks.tiny import tiny_gpt
+from torch import nn
 
 from runwatch_hooks.measuring.layer_names import name_tensors
 from runwatch_hooks.measuring.statistics import NORM_TURNS
-from runwatch_hooks.ranks.letters import Fingerprint
-from runwatch_hooks.ranks.replicas import EVERY, ReplicaJudge, ReplicaSampler
+from runwatch_hooks.ranks.letters import BEFORE_THE_FIRST, Fingerprint
+from runwatch_hooks.ranks.replica_groups import is_marked
+from runwatch_hooks.ranks.replicas import ROUND, ReplicaSampler
 
-ALL_STEPS = EVERY * NORM_TURNS
 
-
-def fingerprints(model: torch.nn.Module, rank: int = 0) -> list[Fingerprint]:
+def fingerprints(model: nn.Module, rank: int = 0) -> list[Fingerprint]:
     """Of a model that does not change, over as many steps as it takes to see all of it."""
-    return fingerprints_over(ALL_STEPS, model, rank)
-
-
-def fingerprints_over(steps: int, model: torch.nn.Module, rank: int) -> list[Fingerprint]:
     named = name_tensors({"": model}, [])
     sampler = ReplicaSampler(rank, 2)
-    return [one for step in range(steps) for one in sampler.sample(step, named)]
+    return [one for step in range(ROUND) for one in sampler.sample(step, named)]
+
+
+def values(prints: Sequence[Fingerprint]) -> list[int]:
+    return [value for one in prints for value in np.frombuffer(one.values, "<u4").tolist()]
+
+
+def first_of(model: nn.Module) -> Fingerprint:
+    sampler, named = ReplicaSampler(0, 2), name_tensors({"": model}, [])
+    sampler.begin(named)
+    [found] = sampler.sample(1, named)
+    return found
 
 
 def test_equal_models_have_equal_fingerprints() -> None:
@@ -29,14 +39,14 @@ def test_equal_models_have_equal_fingerprints() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_one_bit_anywhere_makes_another_fingerprint(dtype: torch.dtype) -> None:
-    untouched = fingerprints(tiny_gpt().to(dtype))
+    untouched = values(fingerprints(tiny_gpt().to(dtype)))
     for place in range(len(list(tiny_gpt().parameters()))):
         model = tiny_gpt().to(dtype)
         tensor = list(model.parameters())[place].detach().view(-1)
         tensor[-1] = torch.nextafter(tensor[-1], tensor[-1] + 1)
 
-        differing = [a.step for a, b in zip(untouched, fingerprints(model), strict=True) if a != b]
-        assert len(differing) == 1
+        touched = values(fingerprints(model))
+        assert sum(one != other for one, other in zip(untouched, touched, strict=True)) == 1
 
 
 def test_they_are_the_same_whatever_device_is_the_programs_default() -> None:
@@ -49,84 +59,46 @@ def test_they_are_the_same_whatever_device_is_the_programs_default() -> None:
 
 
 def test_every_parameter_is_looked_at_once_in_64_steps() -> None:
-    assert len(fingerprints(tiny_gpt())) == NORM_TURNS
+    found = fingerprints(tiny_gpt())
+
+    assert len(found) == NORM_TURNS
+    assert len(values(found)) == len(list(tiny_gpt().parameters()))
 
 
-def judged(*rounds: list[int]) -> tuple[ReplicaJudge, list[str]]:
-    """The values of ranks 0, 1, ... at one comparison after another."""
-    judge = ReplicaJudge()
-    told = [
-        judge.take(rank, Fingerprint(step, 1, tuple(range(len(values))), value))
-        for step, values in enumerate(rounds)
-        for rank, value in enumerate(values)
-    ]
-    return judge, [one for one in told if one is not None]
+def test_all_are_read_before_the_first_step_with_what_is_known_of_them() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
+    next(model.parameters()).tensor_model_parallel = True  # type: ignore[attr-defined]
+    found = first_of(model)
+
+    assert found.step == BEFORE_THE_FIRST
+    assert sorted(values([found])) == sorted(values(fingerprints(model)))
+    known = {(one.is_constant, one.is_marked, one.num_dimensions) for one in found.traits}
+    assert known == {(False, True, 2), (False, False, 1), (True, False, 1)}
+    assert len({one.home for one in found.traits}) == 2
 
 
-def test_the_rank_that_differs_from_most_has_drifted() -> None:
-    judge, _ = judged([5, 5, 5, 5], [6, 9, 6, 6])
+@pytest.mark.parametrize(
+    ("marks", "is_part"),
+    [
+        ({}, False),
+        ({"tensor_model_parallel": True, "partition_dim": 0, "partition_stride": 1}, True),
+        ({"tensor_model_parallel": False, "partition_dim": -1, "partition_stride": 1}, False),
+        ({"tensor_model_parallel": False, "partition_dim": 0, "partition_stride": 1}, False),
+        ({"partition_dim": 1}, True),
+        ({"partition_dim": -1}, False),
+        ({"sequence_parallel": True}, False),
+        ({"allreduce": False}, True),
+        ({"allreduce": True}, False),
+        ({"model_parallel": True}, True),
+        ({"expert_model_parallel": True}, True),
+        ({"expert": True}, True),
+    ],
+)
+def test_a_parameter_is_a_part_if_the_marks_of_known_code_bases_say_so(
+    marks: dict[str, object], is_part: bool
+) -> None:
+    parameter = nn.Parameter(torch.zeros(2))
+    for name, value in marks.items():
+        setattr(parameter, name, value)
 
-    assert judge.drifted == (1,)
-
-
-def test_rank_0_may_be_the_one() -> None:
-    judge, _ = judged([5, 5, 5], [4, 6, 6])
-
-    assert judge.drifted == (0,)
-
-
-def test_of_two_that_differ_it_is_the_other_than_rank_0() -> None:
-    judge, _ = judged([5, 5], [5, 6])
-
-    assert judge.drifted == (1,)
-
-
-def test_one_that_is_equal_again_has_not_drifted() -> None:
-    judge, _ = judged([5, 5], [5, 6], [7, 7])
-
-    assert judge.drifted == ()
-
-
-def test_a_layout_that_is_gone_leaves_no_rank_behind_that_has_drifted() -> None:
-    judge, _ = judged([5, 5], [5, 6])
-    drifted = [
-        judge.drifted
-        for step in (EVERY, 3 * ALL_STEPS)
-        for rank in (0, 1)
-        if judge.take(rank, Fingerprint(step, 2, (0, 1), 7)) is None
-    ]
-
-    assert drifted == [(1,), (1,), (1,), ()]
-
-
-def test_ranks_that_never_were_equal_are_no_replicas_and_that_is_told_once() -> None:
-    judge, told = judged([1, 2, 3], [4, 5, 6])
-
-    assert (judge.drifted, judge.has_compared) == ((), False)
-    assert len(told) == 1
-    assert "no replicas" in told[0]
-
-
-def test_ranks_without_a_parameter_in_common_are_told_once_all_was_sampled() -> None:
-    stages = [
-        iter(fingerprints_over(2 * ALL_STEPS + 1, torch.nn.ModuleDict({name: tiny_gpt()}), rank))
-        for rank, name in enumerate(("first", "last"))
-    ]
-    judge = ReplicaJudge()
-    told = [
-        (one.step, said)
-        for pair in zip(*stages, strict=True)
-        for rank, one in enumerate(pair)
-        if (said := judge.take(rank, one)) is not None
-    ]
-
-    assert [step for step, _ in told] == [ALL_STEPS]
-    assert "layers that rank 0 does not hold are not measured" in told[0][1]
-
-
-def test_a_rank_that_is_far_ahead_is_no_stage() -> None:
-    judge = ReplicaJudge()
-    ahead = fingerprints_over(2 * ALL_STEPS + 1, tiny_gpt(), 0)
-
-    assert {judge.take(0, one) for one in ahead} == {None}
-    assert {judge.take(1, one) for one in ahead} == {None}
+    assert is_marked(parameter) is is_part

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from tests.hooks.ranks.fingerprints import fingerprint
 from tests.hooks.ranks.parts import part_row
 from torch._C._distributed_c10d import HashStore
 
@@ -14,7 +15,6 @@ from runwatch_hooks.lifecycle.sibling_runs import _OPEN_RUNS, SiblingRun
 from runwatch_hooks.ranks import RankStore
 from runwatch_hooks.ranks.follower import Follower
 from runwatch_hooks.ranks.leader import Leader
-from runwatch_hooks.ranks.letters import Fingerprint
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.wrapping import step_hooks, wraps
 
@@ -36,7 +36,7 @@ def pass_by(*_: object) -> None:
 def speak(rank: Leader | Follower) -> None:
     """As the last words of a run do."""
     rank.put(part_row(1, grad_norm=[1.0, 1.0]))
-    rank.put_fingerprints([Fingerprint(1, 0, (0, 1), 7)])
+    rank.put_fingerprints([fingerprint(1, 7)])
     rank.take_notices()
     rank._untold.take_paces()
 

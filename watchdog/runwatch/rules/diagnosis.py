@@ -57,6 +57,8 @@ class Sign(StrEnum):
     """The hook knows that no optimizer steps layers that have a gradient."""
     NO_GRADIENT = "no_gradient"
     """The hook knows that no gradient reaches layers of an optimizer."""
+    NOT_REDUCED = "not_reduced"
+    """The hook knows that a wrapper should keep parameters equal, and they never were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ class Ranked:
 
 
 _DECISIVE: Final = frozenset(
-    (Sign.PARAMETER_BROKEN, Sign.LR_ZERO, Sign.NO_OPTIMIZER, Sign.NO_GRADIENT)
+    (Sign.PARAMETER_BROKEN, Sign.LR_ZERO, Sign.NO_OPTIMIZER, Sign.NO_GRADIENT, Sign.NOT_REDUCED)
 )
 """They say what it is; the others only speak for it."""
 

@@ -23,6 +23,10 @@ _MOST_RANKS: Final = 2
 _OF_OMISSION: Final = {
     Why.NO_OPTIMIZER: (Sign.NO_OPTIMIZER, "the hook saw no optimizer step them"),
     Why.NO_GRADIENT: (Sign.NO_GRADIENT, "the hook saw no gradient reach them"),
+    Why.NOT_REDUCED: (
+        Sign.NOT_REDUCED,
+        "a DistributedDataParallel holds them, and they differ since the first comparison",
+    ),
 }
 _OF_STAGE: Final = {Stage.DATA: Sign.STALLED_IN_DATA, Stage.SAVING: Sign.STALLED_IN_SAVING}
 _ON_DISK: Final = (Held.ON_DISK, Held.CHILD_ON_DISK)

@@ -85,7 +85,12 @@ def test_a_loss_that_leapt_long_before_the_onset_and_stayed_up_is_what_went_firs
 
 
 @pytest.mark.parametrize(
-    ("why", "likely"), [(Why.NO_OPTIMIZER, "left out"), (Why.NO_GRADIENT, "a cut graph")]
+    ("why", "likely"),
+    [
+        (Why.NO_OPTIMIZER, "left out"),
+        (Why.NO_GRADIENT, "a cut graph"),
+        (Why.NOT_REDUCED, "past the wrapper"),
+    ],
 )
 def test_what_the_hook_knows_of_layers_left_out_decides_which_cause_is_first(
     why: Why, likely: str, start_service: StartService
@@ -94,6 +99,7 @@ def test_what_the_hook_knows_of_layers_left_out_decides_which_cause_is_first(
         {"cause": "something else", "signs": ["first_steps", "loss_first"]},
         {"cause": "a cut graph", "signs": ["no_gradient"]},
         {"cause": "left out", "signs": ["no_optimizer"]},
+        {"cause": "past the wrapper", "signs": ["not_reduced"]},
     ]
     omission = Omission.of("left out", ["head"], metric="untrained_layers", why=why)
 
