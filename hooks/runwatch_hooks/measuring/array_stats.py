@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from runwatch.layouts import MAX_LAYERS, MAX_NAME_BYTES, Layer, Layout
 from runwatch.nonfinite import ABSENT_32
 from runwatch_hooks.measuring.exact_sums import exact_sums
+from runwatch_hooks.measuring.spread import spread_stride
 from runwatch_hooks.measuring.stats import (
     GRAD_ABSMAX,
     GRAD_NORM,
@@ -103,14 +104,10 @@ def _chunks(array: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
 
 
 def _sample(array: NDArray[Any]) -> NDArray[np.float64 | np.complex128]:
-    """A copy of fixed, evenly spaced elements. The stride has no common factor with the row length,
-    or all would come from a few columns."""
+    """A copy of fixed, evenly spaced elements."""
     flat = array.reshape(-1)
     if flat.size > _ALL_UP_TO:
-        stride = flat.size // _NUM_SAMPLED
-        while math.gcd(stride, array.shape[-1]) != 1:
-            stride -= 1
-        flat = flat[::stride][:_NUM_SAMPLED]
+        flat = flat[:: spread_stride(array.shape, _NUM_SAMPLED)]
     return flat.astype(np.complex128 if np.iscomplexobj(flat) else np.float64)
 
 

@@ -5,8 +5,15 @@ from torch import Tensor
 
 
 def dense_view(tensor: Tensor) -> Tensor | None:
-    """A one-dimensional view of all elements, complex ones as pairs. For a conjugated view
-    (`Tensor.is_conj`, made by `.mH` or autograd) the imaginary parts have the sign in memory.
+    """A one-dimensional view of all elements, as `in_memory_order`."""
+    ordered = in_memory_order(tensor)
+    return None if ordered is None else ordered.view(-1)
+
+
+def in_memory_order(tensor: Tensor) -> Tensor | None:
+    """A contiguous view of all elements, with the dimensions in the order of memory; complex ones
+    as pairs. For a conjugated view (`Tensor.is_conj`, made by `.mH` or autograd) the imaginary
+    parts have the sign in memory.
 
     None if there is no such view: for a sparse tensor, and for one with gaps in memory or repeated
     elements (a slice, an expanded scalar).
@@ -21,7 +28,7 @@ def dense_view(tensor: Tensor) -> Tensor | None:
         plain = plain.permute(by_stride)
         if not plain.is_contiguous():
             return None
-    return plain.view(-1)
+    return plain
 
 
 def dense(tensor: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from runwatch_hooks.measuring.absent import absent
-from runwatch_hooks.measuring.dense import dense_view, num_parts
+from runwatch_hooks.measuring.dense import in_memory_order, num_parts
 from runwatch_hooks.measuring.device_reading import (
     GREATEST,
     NUM_NONFINITE,
@@ -171,13 +171,13 @@ class DeviceStatistics:
         return found
 
     def _flat(self, tensor: Tensor) -> Tensor | None:
-        """The elements in one dimension. None if they cannot be read without a sync, if there are
-        none, or if they are on another device or their memory was freed: reading an address that is
-        not on this device would kill the process."""
+        """The elements in the order of memory. None if they cannot be read without a sync, if there
+        are none, or if they are on another device or their memory was freed: reading an address
+        that is not on this device would kill the process."""
         if tensor.device != self._device:
             return None
         plain = tensor.layout is torch.strided and tensor.is_contiguous()
-        flat = tensor if plain and not tensor.is_complex() else dense_view(tensor)
+        flat = tensor if plain and not tensor.is_complex() else in_memory_order(tensor)
         if flat is None or not flat.numel():
             return None
         return flat if flat.data_ptr() or flat.is_meta else None

@@ -15,10 +15,12 @@ from typing import Final, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from runwatch_hooks.measuring.dense import dense_view, num_parts
+from runwatch_hooks.measuring.dense import in_memory_order, num_parts
 from runwatch_hooks.measuring.recent import Recent
+from runwatch_hooks.measuring.spread import spread_stride
 
 NUM_SAMPLED: Final = 1024
+"""At most so many, and rarely less than five in six: which stride is best depends on the shape."""
 ALL_UP_TO: Final = 4096
 """A tensor with at most this many numbers is read completely, which is cheaper than a sample."""
 _NUMBER_BYTES: Final = 8
@@ -31,22 +33,15 @@ recur at each step, but may be created anew each time for different tensors."""
 
 
 def sample(tensor: Tensor) -> Tensor:
-    """A view of fixed elements, evenly spaced in memory. Empty if no view is possible, or if the
-    memory was freed.
-
-    The stride has no common factor with the row length, or the sample of a matrix would come from
-    only a few of its columns.
-    """
-    flat = dense_view(tensor)
-    if flat is None or flat.data_ptr() == 0:
+    """A view of fixed elements at a constant stride in memory, spread over all dimensions. Empty if
+    no view is possible, or if the memory was freed."""
+    ordered = in_memory_order(tensor)
+    if ordered is None or ordered.data_ptr() == 0:
         return _nothing_of(tensor, tensor.device)
+    flat = ordered.view(-1)
     if flat.numel() <= ALL_UP_TO:
         return flat
-    stride = flat.numel() // NUM_SAMPLED
-    row = num_parts(tensor) // math.prod(tensor.shape[:-1])
-    while math.gcd(stride, row) != 1:
-        stride -= 1
-    return flat[::stride][:NUM_SAMPLED]
+    return flat[:: spread_stride(tuple(ordered.shape), NUM_SAMPLED)]
 
 
 def _nothing_of(tensor: Tensor, device: torch.device | None) -> Tensor:
