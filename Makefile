@@ -20,6 +20,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+COMPILED := hooks/runwatch_hooks/measuring/_one_pass.so
+CAN_COMPILE := $(if $(filter 1,$(RUNWATCH_PURE)),,$(shell command -v $(firstword $(CC)) 2>/dev/null))
 LOWEST := .venv-lowest
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PIP_OPTIONS ?=
@@ -30,7 +32,7 @@ TEST_OPTIONS ?=
 # anew: that is a quarter of the start of a service.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick test-heavy test-lowest check docs site release bench lock clean install
+.PHONY: again demo test quick test-heavy test-lowest check docs site release bench lock clean install
 
 demo: $(STAMP)
 	@$(BIN)/runwatch demo $(DEMO_OPTIONS)
@@ -94,8 +96,11 @@ bench: $(STAMP)
 
 install: $(STAMP)
 
-# The first interpreter that is new enough and can make a virtual environment.
-$(STAMP): pyproject.toml constraints.txt watchdog/runwatch/__init__.py
+# The first interpreter that is new enough and can make a virtual environment. The hook's compiled
+# file is made with it: again if its source has changed, or if it is missing and could be made.
+$(STAMP): pyproject.toml constraints.txt watchdog/runwatch/__init__.py hatch_build.py \
+    $(COMPILED:_one_pass.so=one_pass.c) $(COMPILED:_one_pass.so=one_pass.py) \
+    $(if $(CAN_COMPILE),$(if $(wildcard $(COMPILED)),,again))
 	@set -eu; \
 	if [ ! -x $(BIN)/python ]; then \
 	    python=; \
@@ -122,6 +127,8 @@ $(STAMP): pyproject.toml constraints.txt watchdog/runwatch/__init__.py
 	@$(PIP) install --quiet --progress-bar on $(PIP_OPTIONS) -c constraints.txt -e '.[server,dev]'
 	@touch $@
 	@echo "==> Installed"
+
+again:
 
 # With the interpreter of the other one.
 $(LOWEST)/.installed: $(STAMP) constraints-lowest.txt

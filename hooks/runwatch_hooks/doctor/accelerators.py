@@ -1,6 +1,5 @@
 """How gradients are read on this machine, and why not in a faster way."""
 
-import ctypes
 import importlib.util
 import shutil
 
@@ -9,28 +8,22 @@ import torch
 from runwatch.extras import pip_install
 from runwatch.findings import Finding, Verdict
 from runwatch_hooks.device_health import Nvml, NvmlError
-from runwatch_hooks.measuring.one_pass import LIBRARY, load_one_pass
+from runwatch_hooks.measuring.one_pass import NoOnePassError, find_one_pass
 
 
 def compiled_reading() -> Finding:
     """Whether gradients in host memory are read by the compiled kernel."""
     name = "compiled reading (_one_pass)"
-    if load_one_pass() is not None:
+    try:
+        find_one_pass()
+    except NoOnePassError as error:
+        why_not = str(error)
+    else:
         return Finding("installed", name, Verdict.GOOD, "in use for gradients in host memory")
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     again = "install runwatch again, which compiles it"
     advice = again if compiler else f"install a C compiler, then {again}"
-    return Finding("installed", name, Verdict.NOTE, f"{_why_not()}; torch reads instead", advice)
-
-
-def _why_not() -> str:
-    if not LIBRARY.exists():
-        return f"{LIBRARY.name} was not compiled when runwatch was installed"
-    try:
-        ctypes.CDLL(str(LIBRARY))
-    except OSError as error:
-        return f"{LIBRARY.name} cannot be loaded ({error})"
-    return f"{LIBRARY.name} is of another version"
+    return Finding("installed", name, Verdict.NOTE, f"{why_not}; numpy reads instead", advice)
 
 
 def accelerators() -> list[Finding]:

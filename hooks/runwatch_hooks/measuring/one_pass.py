@@ -11,6 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from runwatch_hooks.own_log import OwnLog
+
+log = OwnLog(__name__)
+
 LIBRARY: Final = Path(__file__).with_name("_one_pass.so")
 """Built with the package; nothing is compiled later."""
 _VERSION: Final = 3
@@ -106,15 +110,55 @@ class OnePass:
         return squares
 
 
+class NoOnePassError(Exception):
+    """The compiled reader cannot be used; the text says why."""
+
+
 def load_one_pass(path: Path = LIBRARY) -> OnePass | None:
     """The compiled reader; None if it was not built, or for another version or machine."""
     try:
-        library = ctypes.CDLL(str(path))
-        if library.runwatch_version() != _VERSION:
-            return None
-        return OnePass(library, _threads_of_torch())
-    except (OSError, AttributeError):
+        return find_one_pass(path)
+    except NoOnePassError:
         return None
+
+
+def find_one_pass(path: Path = LIBRARY) -> OnePass:
+    """The compiled reader. Raises NoOnePassError."""
+    if not path.exists():
+        raise NoOnePassError(f"{path.name} was not compiled when runwatch was installed")
+    try:
+        library = ctypes.CDLL(str(path))
+        version = library.runwatch_version()
+        if version == _VERSION:
+            return OnePass(library, _threads_of_torch())
+    except (OSError, AttributeError) as error:
+        raise NoOnePassError(f"{path.name} cannot be loaded ({error})") from error
+    raise NoOnePassError(f"{path.name} is of version {version}, wanted {_VERSION}")
+
+
+class OnePassOpener:
+    """Opens the compiled reader, and logs once if that is not possible."""
+
+    def __init__(self, path: Path = LIBRARY) -> None:
+        self._path = path
+        self._has_warned = False
+
+    def __call__(self) -> OnePass | None:
+        try:
+            return find_one_pass(self._path)
+        except NoOnePassError as error:
+            if not self._has_warned:
+                self._has_warned = True
+                log.warning(
+                    "gradients in host memory are read in a slower way: %s; "
+                    "install runwatch again where there is a C compiler",
+                    error,
+                )
+            return None
+
+
+open_one_pass: Final = OnePassOpener()
+"""The one of this process."""
 
 
 def _threads_of_torch() -> int | None:

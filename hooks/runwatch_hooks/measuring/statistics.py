@@ -19,7 +19,7 @@ from runwatch_hooks.measuring.gradient_sums import (
     GradientReader,
 )
 from runwatch_hooks.measuring.host_samples import samples_on_host
-from runwatch_hooks.measuring.one_pass import load_one_pass
+from runwatch_hooks.measuring.one_pass import open_one_pass
 from runwatch_hooks.measuring.sampled_updates import ALL_UP_TO, SampledUpdates
 from runwatch_hooks.measuring.stats import (
     GRAD_ABSMAX,
@@ -86,7 +86,7 @@ class CpuStatistics:
         """
         self._tensors = tensors
         self._are_parts = are_parts
-        one_pass = load_one_pass()
+        one_pass = open_one_pass() if tensors else None
         self._reader = GradientReader(one_pass)
         self._updates = SampledUpdates(tensors, samples_on_host(one_pass))
         self._turns = NormTurns(deal([one.numel() for one in tensors]) if turns is None else turns)

@@ -2,15 +2,14 @@
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.hooks.measuring.one_pass_here import one_pass_here
 from torch import Tensor
 
 from runwatch_hooks.measuring.gradient_sums import GradientReader
-from runwatch_hooks.measuring.one_pass import load_one_pass
 
 Read = Callable[..., list[list[float]]]
 """Sum of squares, max-abs, non-finite, zeros, elements of each tensor."""
@@ -22,10 +21,7 @@ FLOATS = torch.float32, torch.float64, torch.bfloat16
 def reader(request: pytest.FixtureRequest) -> GradientReader:
     if request.param == "numpy":
         return GradientReader()
-    compiled = load_one_pass()
-    if compiled is None:
-        pytest.skip("installed without a C compiler")
-    return GradientReader(compiled)
+    return GradientReader(one_pass_here())
 
 
 @pytest.fixture
@@ -223,9 +219,7 @@ def test_a_sum_of_equal_squares_is_not_rounded_away(read: Read) -> None:
 
 
 def test_memory_that_was_freed_is_not_read() -> None:
-    compiled = load_one_pass()
-    if compiled is None:
-        pytest.skip("installed without a C compiler")
+    compiled = one_pass_here()
     parameter = torch.ones(1000)
     parameter.untyped_storage().resize_(0)
 
@@ -240,9 +234,7 @@ def test_a_tensor_of_a_class_of_its_own_is_read_as_torch_shows_it(read: Read) ->
 
 
 def test_both_ways_of_reading_find_the_same() -> None:
-    compiled = load_one_pass()
-    if compiled is None:
-        pytest.skip("installed without a C compiler")
+    compiled = one_pass_here()
     generator = torch.Generator().manual_seed(2)
     tensors = [torch.randn(size, generator=generator) for size in range(1, 70_000, 1777)]
     for tensor in tensors:
@@ -252,10 +244,3 @@ def test_both_ways_of_reading_find_the_same() -> None:
 
     assert one[0] == pytest.approx(other[0], rel=1e-6)
     assert one[1:].tolist() == other[1:].tolist()
-
-
-def test_a_library_that_is_missing_or_none_of_ours_is_not_used(tmp_path: Path) -> None:
-    (tmp_path / "text.so").write_text("no library")
-
-    assert load_one_pass(tmp_path / "none.so") is None
-    assert load_one_pass(tmp_path / "text.so") is None

@@ -7,20 +7,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.hooks.measuring.one_pass_here import one_pass_here
 from torch import Tensor, nn
 
 from runwatch_hooks.measuring.host_samples import samples_on_host
-from runwatch_hooks.measuring.one_pass import OnePass, load_one_pass
+from runwatch_hooks.measuring.one_pass import OnePass
 from runwatch_hooks.measuring.sampled_updates import SampledUpdates, Samples
 
 Watching = Callable[[list[Tensor]], SampledUpdates[Samples]]
 
 
 def compiled() -> OnePass:
-    one_pass = load_one_pass()
-    if one_pass is None:
-        pytest.skip("installed without a C compiler")
-    return one_pass
+    return one_pass_here()
 
 
 @pytest.fixture(params=["numpy", "compiled"])

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.hooks.measuring.one_pass_here import one_pass_here
 from torch import Tensor
 
 from runwatch_hooks.measuring.gradient_sums import GradientReader
 from runwatch_hooks.measuring.host_samples import samples_on_host
-from runwatch_hooks.measuring.one_pass import LIBRARY, OnePass, load_one_pass
+from runwatch_hooks.measuring.one_pass import LIBRARY, OnePass
 from runwatch_hooks.measuring.sampled_updates import SampledUpdates
 
 _Work = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -23,10 +24,7 @@ SIZES = (3, 65_535, 65_536, 65_537, 131_072, 200_001, 0, 1)
 
 @pytest.fixture
 def compiled() -> OnePass:
-    one_pass = load_one_pass()
-    if one_pass is None:
-        pytest.skip("installed without a C compiler")
-    return one_pass
+    return one_pass_here()
 
 
 def tensors_of(sizes: tuple[int, ...]) -> list[Tensor]:
