@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final, cast
 
-from torch._C._distributed_c10d import PrefixStore, Store
+from torch._C._distributed_c10d import FileStore, HashStore, PrefixStore, Store, TCPStore
 
 from runwatch_hooks.ranks.errors import StoreLostError, StoreTimeoutError
 from runwatch_hooks.ranks.exit_gate import ExitGate, ShutError
@@ -22,18 +22,25 @@ _GATE: Final = ExitGate(timeout_s=5.0)
 class RankStore:
     """Keys under one prefix. Every method raises StoreLostError if the store cannot be reached."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, prefixes: tuple[str, ...] = ()) -> None:
+        self._connection = store
+        self._prefixes = prefixes
+        for prefix in prefixes:
+            store = PrefixStore(prefix, store)
         self._store = store
 
     def under(self, prefix: str) -> "RankStore":
         """The same store and connection, with another prefix added to the keys."""
-        return RankStore(PrefixStore(prefix, self._store))
+        return RankStore(self._connection, (*self._prefixes, prefix))
 
     def clone(self) -> "RankStore":
         """The same keys over another connection, for another thread."""
         with _lost():
-            cloned = self._store.clone()  # type: ignore[attr-defined]  # pyright: ignore
-            return RankStore(cast("Store", cloned))
+            if hasattr(self._connection, "clone"):
+                again = cast("Store", self._connection.clone())
+            else:
+                again = second_client(self._connection)
+            return RankStore(again, self._prefixes)
 
     def put(self, key: str, value: bytes) -> None:
         with _lost():
@@ -75,6 +82,25 @@ class RankStore:
     def remove(self, key: str) -> None:
         with _lost():
             self._store.delete_key(key)
+
+
+def second_client(store: Store) -> Store:
+    """What `clone` does, which stores have since torch 2.8. Raises StoreLostError for a kind of
+    store that cannot be connected to again.
+
+    Torch's own prefixes cannot be read from a store, so the new client has none; ours hold what
+    they tell apart, the restarts of a job.
+    """
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    if isinstance(store, TCPStore):
+        return TCPStore(store.host, store.port, is_master=False, wait_for_workers=False)
+    if isinstance(store, FileStore):
+        return FileStore(store.path)  # type: ignore[attr-defined]  # pyright: ignore
+    if isinstance(store, HashStore):
+        return store  # in this process's memory, for threads, and no connection
+    kind = type(store).__name__
+    raise StoreLostError(f"before torch 2.8 a {kind} takes no second connection")
 
 
 @contextmanager

@@ -2,23 +2,27 @@
 
 import os
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from tests.waiting import LONGEST_S
-from torch._C._distributed_c10d import HashStore, Store
+from torch._C._distributed_c10d import FileStore, HashStore, PrefixStore, Store, TCPStore
 
 from runwatch.ulids import is_ulid
 from runwatch.vocabulary import RunId
 from runwatch_hooks.ranks import (
     RankStore,
     SharedAttempt,
+    StoreLostError,
     StoreTimeoutError,
     Team,
     World,
     join_team,
 )
 from runwatch_hooks.ranks.job import run_of_job
+from runwatch_hooks.ranks.rank_store import second_client
 
 
 def _proposed(name: str) -> SharedAttempt:
@@ -113,6 +117,37 @@ def test_values_pass_byte_for_byte_and_each_purpose_has_its_own_keys() -> None:
 
     assert store.under("a").get("key") == b"\x00\xff\n"
     assert store.under("b").get("key") is None
+
+
+@pytest.fixture(params=["tcp", "file", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """Of each kind that `init_process_group` may be given, under a prefix as torch puts it."""
+    kinds: dict[str, Callable[[], Store]] = {
+        "tcp": lambda: TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False),
+        "file": lambda: FileStore(str(tmp_path / "store"), 2),
+        "memory": HashStore,
+    }
+    return PrefixStore("default_pg", kinds[request.param]())
+
+
+@pytest.mark.parametrize(
+    "again",
+    [lambda given: RankStore(given).clone(), lambda given: RankStore(second_client(given))],
+    ids=["clone", "second client, as before torch 2.8"],
+)
+def test_another_connection_has_the_same_keys(
+    store: Store, again: Callable[[Store], RankStore]
+) -> None:
+    first, second = again(store).under("a"), again(store).under("a").clone()
+    first.put("key", b"\x00\xff\n")
+
+    assert second.get("key") == b"\x00\xff\n"
+    assert [first.count("attaches"), second.count("attaches")] == [1, 2]
+
+
+def test_a_store_that_takes_no_second_connection_is_named() -> None:
+    with pytest.raises(StoreLostError, match="a Store takes no second connection"):
+        second_client(Store())
 
 
 def test_the_first_decision_stands() -> None:
