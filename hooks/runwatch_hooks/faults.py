@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from types import TracebackType
 
+from runwatch_hooks.errors import AttachError
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.signals import is_of_a_signal
 
@@ -67,6 +68,28 @@ class Guarded:
                 self._disable()
             except Exception as error:  # noqa: BLE001 - a part that failed may fail here as well
                 self._faults.note(f"{self._place}, as it was switched off", error, is_off=False)
+        return True
+
+
+class Attaching:
+    """A block of which only an AttachError, for an argument, gets into the program. Another fault
+    is logged and ends the block: the process goes on, unwatched."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        if not isinstance(fault, Exception) or isinstance(fault, AttachError):
+            return False
+        if is_of_a_signal(fault):
+            return False
+        found = f"{type(fault).__name__}: {_text_of(fault)}"[:500]
+        log.warning("not watched: %s, while attaching; training goes on", found, exc_info=fault)
         return True
 
 

@@ -19,6 +19,7 @@ from typing import Final
 from runwatch.messages import AttemptOpen, RunOpen
 from runwatch.ulids import ulid
 from runwatch.vocabulary import RunId
+from runwatch_hooks.faults import Attaching
 from runwatch_hooks.reporting.machine_facts import describe_machine
 from runwatch_hooks.settings.arguments import config_of, step_if_usable, step_of, text_if_usable
 from runwatch_hooks.settings.environment import override, read_environment
@@ -49,44 +50,46 @@ def open_run(
 
     `next_step` is the step at which a resumed program continues. `allow` names the actions that may
     be carried out, of `lower_lr` and `stop`. Raises AttachError for an argument that cannot be
-    used. After that, nothing is raised into the training.
+    used, and nothing else: where the hook itself fails, the program goes on unwatched.
     """
     environment = read_environment()
     if environment.disabled:  # arguments are not checked, so that nothing can be wrong
         return _unwatched(text_if_usable(run_id), step_if_usable(next_step) or 0)
-    next_step = step_of("next_step", next_step)
-    environment = override(
-        environment,
-        run=run,
-        run_id=run_id,
-        project=project,
-        group=group,
-        url=url,
-        token=token,
-        spool=spool,
-    )
-    if environment.rank != 0:
-        return _unwatched(environment.run_id, next_step)
-    found = RunId(environment.run_id or _new_ulid())
-    kinds = kinds_of((allow,) if isinstance(allow, str) else allow, ALLOWED)
-    settings = config_of(config)
-    opened = RunOpen(
-        run_id=found,
-        name=run,
-        project=environment.project,
-        config=settings,
-        group=environment.group,
-    )
-    transport = Transport(
-        TransportSettings(
-            url=environment.url, token=environment.token, spool_dir=environment.spool_dir
-        ),
-        opened,
-        _attempt(next_step, kinds, environment.job),
-        0,
-    )
-    transport.start()
-    return PlainRun(found, transport, next_step=next_step, allow=kinds)
+    with Attaching():
+        first_step = step_of("next_step", next_step)
+        environment = override(
+            environment,
+            run=run,
+            run_id=run_id,
+            project=project,
+            group=group,
+            url=url,
+            token=token,
+            spool=spool,
+        )
+        if environment.rank != 0:
+            return _unwatched(environment.run_id, first_step)
+        found = RunId(environment.run_id or _new_ulid())
+        kinds = kinds_of((allow,) if isinstance(allow, str) else allow, ALLOWED)
+        settings = config_of(config)
+        opened = RunOpen(
+            run_id=found,
+            name=run,
+            project=environment.project,
+            config=settings,
+            group=environment.group,
+        )
+        transport = Transport(
+            TransportSettings(
+                url=environment.url, token=environment.token, spool_dir=environment.spool_dir
+            ),
+            opened,
+            _attempt(first_step, kinds, environment.job),
+            0,
+        )
+        transport.start()
+        return PlainRun(found, transport, next_step=first_step, allow=kinds)
+    return _unwatched(text_if_usable(run_id), step_if_usable(next_step) or 0)
 
 
 def _unwatched(run_id: str | None, next_step: int) -> PlainRun:

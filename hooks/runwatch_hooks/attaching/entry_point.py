@@ -29,6 +29,7 @@ from runwatch_hooks.attaching.watch_builder import build_watch
 from runwatch_hooks.attaching.zero_limits import check_zero
 from runwatch_hooks.device_health import open_sensors
 from runwatch_hooks.device_health.cuda_uuids import uuids_of
+from runwatch_hooks.faults import Attaching
 from runwatch_hooks.governor import check_thinnable
 from runwatch_hooks.guard import check_guardable
 from runwatch_hooks.own_log import OwnLog
@@ -138,66 +139,70 @@ def attach(
     when a notebook cell is run again, the earlier run ends as stopped.
 
     Without a URL, given here or in RUNWATCH_URL, the run is written to the spool folder, to be
-    sent later. Raises AttachError for an argument that cannot be used. After that, nothing is
-    raised into the training.
+    sent later. Raises AttachError for an argument that cannot be used, and nothing else: where the
+    hook itself fails, the training goes on unwatched, and the log says so.
     """
     environment = read_environment()
     if environment.disabled:
-        return _disabled(run_id, state, next_step)
-    check_state(state)
-    if next_step is not None:
-        state = {**(state or {}), "next_step": step_of("next_step", next_step)}
-    environment = override(
-        environment,
-        run=run,
-        run_id=run_id,
-        project=project,
-        group=group,
-        url=url,
-        token=token,
-        spool=spool,
-    )
-    zeros = zero_optimizers_of(optimizer)
-    objects = Objects(
-        modules=modules_of(model),
-        optimizers=optimizers_of(optimizer),
-        schedulers=stateful_of(scheduler, "scheduler"),
-        scalers=stateful_of(scaler, "scaler"),
-        extra=extra_of(extra, dataloader, zeros),
-    )
-    settings = config_of(config)
-    options = Options(
-        allow=kinds_of(allow),
-        snapshot_every=snapshot_every,
-        snapshots=snapshots,
-        good_after=good_after,
-        checkpoints=None if checkpoints is None else folder_of("checkpoints", checkpoints),
-        checkpoint_every=checkpoint_every,
-        keep=keep,
-        bundles=None if bundles is None else folder_of("bundles", bundles),
-        max_bundles=max_bundles,
-        bundle_mib=bundle_mib,
-        guard=guard,
-        histograms=histograms,
-        activations=activations,
-        max_overhead=max_overhead,
-    )
-    check_zero(zeros, options)
-    if guard:
-        check_guardable(objects.optimizers)
-    if max_overhead is not None:
-        check_thinnable(objects.optimizers)
-    end_former(objects.modules.values(), run)
-    return _open(run, environment, objects=objects, options=options, config=settings, state=state)
+        return _inert(run_id, state, next_step, unwatched_since="RUNWATCH_DISABLED is set")
+    with Attaching():
+        check_state(state)
+        if next_step is not None:
+            state = {**(state or {}), "next_step": step_of("next_step", next_step)}
+        environment = override(
+            environment,
+            run=run,
+            run_id=run_id,
+            project=project,
+            group=group,
+            url=url,
+            token=token,
+            spool=spool,
+        )
+        zeros = zero_optimizers_of(optimizer)
+        objects = Objects(
+            modules=modules_of(model),
+            optimizers=optimizers_of(optimizer),
+            schedulers=stateful_of(scheduler, "scheduler"),
+            scalers=stateful_of(scaler, "scaler"),
+            extra=extra_of(extra, dataloader, zeros),
+        )
+        settings = config_of(config)
+        options = Options(
+            allow=kinds_of(allow),
+            snapshot_every=snapshot_every,
+            snapshots=snapshots,
+            good_after=good_after,
+            checkpoints=None if checkpoints is None else folder_of("checkpoints", checkpoints),
+            checkpoint_every=checkpoint_every,
+            keep=keep,
+            bundles=None if bundles is None else folder_of("bundles", bundles),
+            max_bundles=max_bundles,
+            bundle_mib=bundle_mib,
+            guard=guard,
+            histograms=histograms,
+            activations=activations,
+            max_overhead=max_overhead,
+        )
+        check_zero(zeros, options)
+        if guard:
+            check_guardable(objects.optimizers)
+        if max_overhead is not None:
+            check_thinnable(objects.optimizers)
+        end_former(objects.modules.values(), run)
+        return _open(
+            run, environment, objects=objects, options=options, config=settings, state=state
+        )
+    return _inert(run_id, state, next_step, unwatched_since="attaching failed")
 
 
-def _disabled(run_id: object, state: object, next_step: object) -> InertWatch:
+def _inert(run_id: object, state: object, next_step: object, *, unwatched_since: str) -> InertWatch:
     """Nothing is checked, so that nothing can be wrong: what cannot be used counts as not given."""
     return InertWatch(
         RunId(text_if_usable(run_id) or _new_ulid()),
         cast("Mapping[str, object]", state) if isinstance(state, Mapping) else None,
         step_if_usable(next_step),
-        unwatched_since="RUNWATCH_DISABLED is set",
+        unwatched_since=unwatched_since,
     )
 
 
@@ -238,8 +243,12 @@ def _open(
         state,
         open_sensors=lambda: open_sensors(uuids_of(objects.modules)),
     )
-    note(objects.modules.values(), watch.lifetime)
-    return untraced_class(AttachedWatch, Watch)(watch)
+    try:
+        note(objects.modules.values(), watch.lifetime)
+        return untraced_class(AttachedWatch, Watch)(watch)
+    except BaseException:  # as in `build_watch`: the caller never gets the watch
+        watch.lifetime.give_up()
+        raise
 
 
 def _warn_if_parted(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from torch.optim import Optimizer
 
+from runwatch.errors import InvalidInputError
 from runwatch_hooks.actions import (
     Actor,
     CheckpointKeeper,
@@ -16,6 +17,7 @@ from runwatch_hooks.attaching.training_objects import Objects
 from runwatch_hooks.bundles import BundleFolder, Witness
 from runwatch_hooks.detail import Detail, Schedule
 from runwatch_hooks.device_health import DeviceSensors
+from runwatch_hooks.errors import AttachError
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.governor import Governor
 from runwatch_hooks.guard import Guard, Outliers
@@ -119,10 +121,17 @@ def _start(
     options: Options,
 ) -> None:
     if saved is not None:
-        watch.load_state_dict(saved)
+        _load(watch, saved)
     install()
     if saved is not None or not _may_resume(options):
         watch.begin()
+
+
+def _load(watch: LiveWatch, saved: Mapping[str, object]) -> None:
+    try:
+        watch.load_state_dict(saved)
+    except InvalidInputError as error:
+        raise AttachError(f"state: {error}") from error
 
 
 def _training_state(objects: Objects, outliers: Outliers | None) -> TrainingState:

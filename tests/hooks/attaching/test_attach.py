@@ -13,8 +13,8 @@ from tests.hooks.transport.stub_service import TOKEN, StubService, serving
 from tests.hooks.wrapping.test_patches import facts
 from torch import nn
 
-from runwatch.errors import InvalidInputError
 from runwatch_hooks import AttachError, StepReport, attach
+from runwatch_hooks.attaching import entry_point
 from runwatch_hooks.settings.environment import Environment, read_environment
 from runwatch_hooks.watching.live_watch import LiveWatch
 
@@ -299,7 +299,7 @@ def test_a_state_that_is_refused_leaves_no_watch_behind() -> None:
     with attach(model, optimizer, run="refused", guard="outliers") as watch:
         saved = watch.state_dict()
     before = facts()
-    with pytest.raises(InvalidInputError, match="num_judged"):
+    with pytest.raises(AttachError, match=r"state: .*num_judged"):
         attach(
             model, optimizer, run="refused", guard="outliers", state={**saved, "guard": {"0": {}}}
         )
@@ -309,6 +309,28 @@ def test_a_state_that_is_refused_leaves_no_watch_behind() -> None:
 
     assert facts() == before
     assert kept() is None
+
+
+@pytest.mark.parametrize("part", ["end_former", "join_team", "build_watch", "note"])
+def test_a_fault_of_ours_while_attaching_leaves_the_training_unwatched(
+    part: str,
+    model: TinyGpt,
+    optimizer: torch.optim.Optimizer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise AttributeError("a part of ours broke")
+
+    before = facts()
+    monkeypatch.setattr(entry_point, part, broken)
+    watch = attach(model, optimizer, run="broken", run_id=RUN_ID, next_step=3)
+    steps = [watch.step(train_one(model, optimizer)).step for _ in watch.steps(5)]
+    watch.finish()
+
+    assert (watch.run_id, steps) == (RUN_ID, [3, 4])
+    assert caplog.text.count("not watched: AttributeError: a part of ours broke") == 1
+    assert facts() == before
 
 
 def test_an_interrupt_while_it_is_hooked_in_leaves_no_watch_behind(

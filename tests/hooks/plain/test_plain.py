@@ -23,6 +23,7 @@ from runwatch_hooks.errors import AttachError
 from runwatch_hooks.measuring.array_stats import ArrayStats
 from runwatch_hooks.measuring.machine_memory import MachineMemory
 from runwatch_hooks.plain import PlainRun, open_run
+from runwatch_hooks.transport import Transport
 from runwatch_hooks.watching.loop_compliance import PATIENCE_STEPS
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "numpy_loop.py"
@@ -431,3 +432,16 @@ def test_a_phase_whose_name_is_no_text_harms_no_later_step(tmp_path: Path) -> No
     run.finish()
 
     assert run.num_faults == 0
+
+
+def test_a_fault_of_ours_while_opening_leaves_the_program_unwatched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_: object) -> None:
+        raise RuntimeError("a part of ours broke")
+
+    monkeypatch.setattr(Transport, "start", broken)
+    with open_run("broken", spool=tmp_path, next_step=3) as run:
+        assert [run.step(1.0).step for _ in range(2)] == [3, 4]
+
+    assert caplog.text.count("not watched: RuntimeError: a part of ours broke") == 1
