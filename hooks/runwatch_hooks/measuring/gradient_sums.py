@@ -197,7 +197,8 @@ def _sum_of_squares(chunk: _Float32s) -> float:
         return float(np.dot(chunk, chunk))
     num_whole = chunk.size - chunk.size % _DOT
     rows, rest = chunk[:num_whole].reshape(-1, _DOT), chunk[num_whole:]
-    dots: list[float] = np.vecdot(rows, rows).tolist()
+    # As np.vecdot does it, which numpy has since 2.0: BLAS's dot product, one row after another.
+    dots: list[float] = np.matmul(rows[:, np.newaxis, :], rows[:, :, np.newaxis]).ravel().tolist()
     return math.fsum(dots) + float(np.dot(rest, rest))
 
 
