@@ -19,4 +19,7 @@ __all__ = ["AttachError", "StepReport", "Watch", "attach"]
 def __getattr__(name: str) -> Any:
     if name != "attach":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module("runwatch_hooks.attaching").attach
+    try:
+        return import_module("runwatch_hooks.attaching").attach
+    except AttributeError as error:  # of which Python would say only that `attach` is not there
+        raise ImportError(f"cannot import attach: AttributeError: {error}") from error

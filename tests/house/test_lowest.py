@@ -1,20 +1,23 @@
-"""What `make test-lowest` installs are the lower bounds that the project file promises."""
+"""What `make test-lowest` installs are the lower bounds that the project file promises, and those
+that the hook checks."""
 
 import re
 import tomllib
 from pathlib import Path
 from typing import Final
 
+import runwatch_hooks.oldest_versions as of_hook
+
 ROOT: Final = Path(__file__).parents[2]
-SERVES: Final = ("server", "postgres", "arrow", "oncall")
-"""The extras that are tried: what serves, and no framework."""
+SERVES: Final = ("server", "postgres", "arrow", "oncall", "torch")
+"""The extras that are tried: what serves, and of the frameworks the one that the hook is for."""
 
 
 def lower_bounds() -> dict[str, str]:
     """Of each distribution that serves, as the project file spells it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    wanted = project["dependencies"] + [one for extra in SERVES for one in extras[extra]]
+    wanted: list[str] = project["dependencies"] + [one for extra in SERVES for one in extras[extra]]
     spelled = (re.match(r"([\w-]+)(?:\[\w+\])?>=([\d.]+)", requirement) for requirement in wanted)
     return {found[1]: found[2] for found in spelled if found is not None}
 
@@ -35,3 +38,10 @@ def test_each_lower_bound_is_the_version_that_is_tried() -> None:
 
     assert len(bounds) > 20
     assert [name for name, bound in bounds.items() if not is_at(bound, tried.get(name, ""))] == []
+
+
+def test_the_versions_that_the_hook_checks_are_these_bounds() -> None:
+    checked = of_hook.OLDEST | {"torch": of_hook.OLDEST_TORCH}
+
+    assert checked.items() <= lower_bounds().items()
+    assert "torch" in checked

@@ -3,3 +3,7 @@
 Import the module of the framework that you use: `runwatch_hooks.adapters.huggingface`, `.lightning`
 or `.accelerate`. Nothing else in this package imports them.
 """
+
+from runwatch_hooks.oldest_versions import check_torch
+
+check_torch()

@@ -27,9 +27,8 @@ def compiled_reading() -> Finding:
 
 
 def accelerators() -> list[Finding]:
-    """Torch, CUDA or ROCm, NVML and Triton."""
+    """CUDA or ROCm, NVML and Triton."""
     return [
-        Finding("installed", "torch", Verdict.GOOD, str(torch.__version__)),
         Finding("installed", "CUDA", Verdict.GOOD, _cuda()),
         _nvml(has_device=bool(torch.cuda.is_available())),
         Finding("installed", "Triton", Verdict.GOOD, _triton()),

@@ -7,8 +7,14 @@ from contextlib import suppress
 from typing import Any, Final
 
 from runwatch.findings import Finding, Verdict
-from runwatch_hooks.doctor.surroundings import check_environment, check_spool, versions
+from runwatch_hooks.doctor.surroundings import (
+    check_environment,
+    check_spool,
+    version_of,
+    versions,
+)
 from runwatch_hooks.errors import AttachError
+from runwatch_hooks.oldest_versions import OLDEST_TORCH
 from runwatch_hooks.settings.environment import read_environment
 
 _NO_TORCH: Final = Finding(
@@ -22,16 +28,29 @@ _NO_TORCH: Final = Finding(
 
 def examine(variables: Mapping[str, str], model: str | None = None) -> list[Finding]:
     """All findings. `model` is `module:factory`; its cost is measured if torch is installed."""
-    has_torch = importlib.util.find_spec("torch") is not None
-    findings = [*versions(), *(_readings() if has_torch else [_NO_TORCH])]
+    torch = _torch()
+    has_torch = torch.verdict is Verdict.GOOD
+    findings = [*versions(), torch, *(_readings() if has_torch else [])]
     findings.append(check_environment(variables))
     with suppress(AttachError):  # already reported, as a fault of the environment
         findings.append(check_spool(read_environment(variables).spool_dir))
     if model is not None and has_torch:
         findings += _with_torch("model_cost").measure(model)
     elif model is not None:
-        findings.append(Finding("model", model, Verdict.WRONG, "torch is not installed"))
+        findings.append(Finding("model", model, Verdict.WRONG, f"torch: {torch.found}"))
     return findings
+
+
+def _torch() -> Finding:
+    """Whether it is there, can be imported and is new enough."""
+    if importlib.util.find_spec("torch") is None:
+        return _NO_TORCH
+    try:
+        found = str(importlib.import_module("torch").__version__)
+    except Exception as error:  # noqa: BLE001 - whatever breaks in another package's import
+        found = f"cannot be imported ({type(error).__name__}: {error})"
+        return Finding("installed", "torch", Verdict.WRONG, found, "install it again")
+    return version_of("torch", found, OLDEST_TORCH)
 
 
 def _readings() -> list[Finding]:

@@ -6,18 +6,16 @@ import shutil
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Final
 
 import runwatch
 from runwatch.addresses import without_user
 from runwatch.errors import InvalidInputError
 from runwatch.findings import Finding, Verdict
 from runwatch.number_texts import counted
+from runwatch_hooks.oldest_versions import OLDEST, fault_of_version
 from runwatch_hooks.settings.environment import Environment, read_environment
 from runwatch_hooks.transport.settings import TransportSettings
 from runwatch_hooks.transport.spool_folder import find_spools
-
-_NEEDED: Final = ("msgspec", "numpy", "urllib3", "zstandard")
 
 
 def versions() -> Iterator[Finding]:
@@ -25,8 +23,15 @@ def versions() -> Iterator[Finding]:
     yield Finding("installed", "runwatch", Verdict.GOOD, runwatch.__version__)
     found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     yield Finding("installed", "Python", Verdict.GOOD, found)
-    for name in _NEEDED:
-        yield Finding("installed", name, Verdict.GOOD, metadata.version(name))
+    for name, oldest in OLDEST.items():
+        yield version_of(name, metadata.version(name), oldest)
+
+
+def version_of(name: str, found: str, oldest: str) -> Finding:
+    """A package's version, which may be too old."""
+    if fault := fault_of_version(name, found, oldest):
+        return Finding("installed", name, Verdict.WRONG, fault, f"pip install '{name}>={oldest}'")
+    return Finding("installed", name, Verdict.GOOD, found)
 
 
 def check_environment(variables: Mapping[str, str]) -> Finding:

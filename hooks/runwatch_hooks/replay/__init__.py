@@ -2,3 +2,7 @@
 
 Not imported by training programs.
 """
+
+from runwatch_hooks.oldest_versions import check_torch
+
+check_torch()

@@ -17,6 +17,7 @@ from runwatch.findings import Finding, Verdict
 from runwatch_hooks.doctor import examine
 from runwatch_hooks.doctor.accelerators import accelerators
 from runwatch_hooks.doctor.surroundings import check_environment, check_spool
+from runwatch_hooks.oldest_versions import OLDEST
 from runwatch_hooks.plain import open_run
 
 torch = pytest.importorskip("torch")
@@ -123,7 +124,7 @@ def without_torch(tmp_path: Path) -> str:
     """A PYTHONPATH on which a trainer finds ours and what that requires, and no torch."""
     folder = tmp_path / "site-packages"
     folder.mkdir()
-    for name in ("msgspec", "numpy", "urllib3", "zstandard"):
+    for name in OLDEST:
         spec = importlib.util.find_spec(name)
         assert spec is not None
         for part in Path(spec.origin or "").parents[1].glob(f"{name}*"):
@@ -146,7 +147,7 @@ def test_without_torch_the_other_way_is_shown(without_torch: str, tmp_path: Path
 
     assert found["torch"].verdict is Verdict.NOTE
     assert "plain.open_run" in found["torch"].advice
-    assert found["a:b"].found == "torch is not installed"
+    assert found["a:b"].found == "torch: not installed"
     assert [name for name, one in found.items() if one.verdict is Verdict.WRONG] == ["a:b"]
 
 
