@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import numpy as np
-import zstandard
 from benchmarks.harness import markdown_table
 from numpy.typing import NDArray
 
+from runwatch import zstd
 from runwatch.codec import shuffle
 
 NUM_STEPS, NUM_SERIES = 2000, 400
@@ -56,9 +56,8 @@ def differences(rows_NC: Rows) -> Rows:
 def bytes_a_value(
     rows_NC: Rows, coded: Callable[[Rows], Rows], frame_steps: int, level: int = 3
 ) -> str:
-    compressor = zstandard.ZstdCompressor(level=level)
     frames = (rows_NC[start : start + frame_steps] for start in range(0, NUM_STEPS, frame_steps))
-    num_bytes = sum(len(compressor.compress(shuffle(coded(frame)))) for frame in frames)
+    num_bytes = sum(len(zstd.compress(shuffle(coded(frame)), level)) for frame in frames)
     return f"{num_bytes / rows_NC.size:.2f}"
 
 

@@ -11,13 +11,13 @@ import msgspec
 import numpy as np
 import pytest
 import urllib3
-import zstandard
 from tests.end_to_end.real_service import RealService
 from tests.faults.checker import violations
 from tests.faults.history import Grew, History, Sent, checksum
 from tests.faults.recording import RecordingSender, note_stored, stream_name
 from tests.faults.sender import Sender
 
+from runwatch import zstd
 from runwatch.codec import CONTENT_TYPE, encode_frame
 from runwatch.frames import Frame
 
@@ -160,9 +160,11 @@ def test_a_header_out_of_all_bounds_is_refused_in_words(
 
 
 def whole_gigabyte() -> bytes:
-    """Of zeros, packed, without ever having it."""
-    packer = zstandard.ZstdCompressor().compressobj(size=2**30)
-    return b"".join(packer.compress(bytes(2**20)) for _ in range(2**10)) + packer.flush()
+    """Of zeros, packed, without ever having it: a zstd frame (RFC 8878) that declares its size, of
+    blocks that repeat one byte 128 Ki times."""
+    repeated = [(2**17 << 3 | 1 << 1 | is_last).to_bytes(3, "little") + b"\0" for is_last in (0, 1)]
+    begin = zstd.MAGIC + b"\xc0\x38" + struct.pack("<Q", 2**30)
+    return begin + repeated[0] * (2**13 - 1) + repeated[1]
 
 
 def zstd_bomb() -> bytes:

@@ -24,7 +24,9 @@ import pytest
 import runwatch
 
 ROOT: Final = Path(__file__).parents[2]
-OF_TRAINERS: Final = {"msgspec", "numpy", "runwatch", "urllib3", "zstandard"}
+OF_TRAINERS: Final = {"msgspec", "numpy", "runwatch", "urllib3"} | (
+    {"zstandard"} if sys.version_info < (3, 14) else set()
+)
 """All that a trainer installs beside its own torch."""
 MINI_RUN: Final = """
 import pathlib, sys

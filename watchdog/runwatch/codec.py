@@ -15,9 +15,9 @@ from typing import Final, Literal
 
 import msgspec
 import numpy as np
-import zstandard
 from numpy.typing import NDArray
 
+from runwatch import zstd
 from runwatch.errors import ChecksumError, FrameError, FrameTooLargeError
 from runwatch.frames import MAX_HISTOGRAMS, MAX_METRICS, MAX_STEPS, Event, Frame, check_event_time
 from runwatch.histograms import Histograms
@@ -26,13 +26,11 @@ CONTENT_TYPE: Final = "application/vnd.runwatch.frame"
 MAX_BODY_BYTES: Final = 8 * 2**20
 """Limit before decompression."""
 MAX_BLOCK_BYTES: Final = 64 * 2**20
-"""Limit after decompression, held against the declared sizes before a byte is unpacked:
-zstandard's own `max_output_size` is ignored where a zstd frame declares its size."""
+"""Limit after decompression, held against the declared sizes before a byte is unpacked."""
 
 _MAGIC: Final = b"RWF1"
 _PREFIX: Final = struct.Struct("<4sI")
 _MAX_HEADER_BYTES: Final = 2**20
-_ZSTD_LEVEL: Final = 3
 
 
 class FrameHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -67,7 +65,7 @@ _header_encoder = msgspec.msgpack.Encoder()
 
 def encode_frame(frame: Frame) -> bytes:
     """A frame as bytes, ready to be stored or sent."""
-    block = zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(
+    block = zstd.compress(
         shuffle(frame.times.astype("<f8"), np.ascontiguousarray(frame.metrics, "<f8"))
         + shuffle(np.ascontiguousarray(frame.stats, "<f4"))
     )
@@ -203,8 +201,8 @@ def _check_header(header: FrameHeader) -> None:
 def _decompress(block: bytes, wanted_bytes: int) -> bytes:
     try:
         _check_declared(block, wanted_bytes)
-        raw = zstandard.ZstdDecompressor().decompress(block, max_output_size=wanted_bytes)
-    except zstandard.ZstdError as error:
+        raw = zstd.decompress(block)
+    except zstd.ZstdError as error:
         raise FrameError(f"block: found no zstd frame ({error})") from error
     if len(raw) != wanted_bytes:
         raise FrameError(f"block: found {len(raw)} bytes unpacked, wanted {wanted_bytes}")
@@ -215,9 +213,8 @@ def _decompress_start(block: bytes, block_bytes: int, wanted_bytes: int) -> byte
     """The first bytes of a block whose whole size is known."""
     try:
         _check_declared(block, block_bytes)
-        with zstandard.ZstdDecompressor().stream_reader(block) as reader:
-            raw = reader.read(wanted_bytes)
-    except zstandard.ZstdError as error:
+        raw = zstd.decompress_start(block, wanted_bytes)
+    except zstd.ZstdError as error:
         raise FrameError(f"block: found no zstd frame ({error})") from error
     if len(raw) != wanted_bytes:
         raise FrameError(f"block: found {len(raw)} bytes unpacked, wanted {wanted_bytes}")
@@ -225,8 +222,8 @@ def _decompress_start(block: bytes, block_bytes: int, wanted_bytes: int) -> byte
 
 
 def _check_declared(block: bytes, wanted_bytes: int) -> None:
-    declared = zstandard.get_frame_parameters(block).content_size
-    if declared == zstandard.CONTENTSIZE_UNKNOWN:
+    declared = zstd.declared_bytes(block)
+    if declared is None:
         raise FrameError(f"block: found no size declared by zstd, wanted {wanted_bytes} bytes")
     if declared != wanted_bytes:
         raise FrameTooLargeError(

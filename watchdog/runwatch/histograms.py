@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 import numpy as np
-import zstandard
 from numpy.typing import NDArray
 
+from runwatch import zstd
 from runwatch.errors import FrameError
 from runwatch.layouts import MAX_NAME_BYTES
 
@@ -67,11 +67,11 @@ class Histograms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Raises FrameError where they are not as the names say."""
         wanted = len(self.names) * _ROW_BYTES
         try:
-            declared = zstandard.get_frame_parameters(self.packed).content_size
+            declared = zstd.declared_bytes(self.packed)
             if declared != wanted:  # before a byte is unpacked
                 raise FrameError(f"histograms: found {declared} bytes declared, wanted {wanted}")
-            raw = zstandard.ZstdDecompressor().decompress(self.packed, max_output_size=wanted)
-        except zstandard.ZstdError as error:
+            raw = zstd.decompress(self.packed)
+        except zstd.ZstdError as error:
             raise FrameError(f"histograms: found no zstd frame ({error})") from error
         return np.frombuffer(raw, "<u8").reshape(len(self.names), NUM_BINS).astype(np.uint64)
 
@@ -98,13 +98,12 @@ def pack_histograms(
     step: int, kind: HistogramKind, names: tuple[str, ...], counts: NDArray[np.int64]
 ) -> list[Histograms]:
     """(L, NUM_BINS) counts as they travel, in parts."""
-    compressor = zstandard.ZstdCompressor(level=3)
     return [
         Histograms(
             step=step,
             kind=kind,
             names=names[start : start + MAX_TENSORS],
-            packed=compressor.compress(counts[start : start + MAX_TENSORS].astype("<u8").tobytes()),
+            packed=zstd.compress(counts[start : start + MAX_TENSORS].astype("<u8").tobytes()),
             part=start // MAX_TENSORS,
         )
         for start in range(0, len(names), MAX_TENSORS)

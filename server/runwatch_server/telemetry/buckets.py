@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 import numpy as np
-import zstandard
 from numpy.typing import NDArray
 
+from runwatch import zstd
 from runwatch.nonfinite import is_absent
 
 LEVELS: Final = (64, 512, 4096)
@@ -24,7 +24,6 @@ TILE_STEPS: Final = {64: 1024, 512: 16_384, 4096: 131_072}
 TILE_LAYERS: Final = 32
 MERGE: Final = 8
 
-_ZSTD_LEVEL: Final = 3
 _FEW: Final = 16
 """Up to this many rows, a group is faster to process row by row."""
 
@@ -224,7 +223,7 @@ def encode_tile(buckets: Buckets, *, first_step: int, level: int, is_metric: boo
     counts[0, places], counts[1, places] = buckets.count, buckets.nonfinite
     octets = np.ascontiguousarray(numbers).view(np.uint8).reshape(-1, dtype.itemsize)
     raw = octets.T.tobytes() + counts.tobytes()
-    return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(raw)
+    return zstd.compress(raw)
 
 
 def decode_tile(
@@ -233,7 +232,7 @@ def decode_tile(
     """The buckets of a tile; `column`: only this one."""
     item = 8 if is_metric else 4
     num_buckets = TILE_STEPS[level] // level
-    raw = zstandard.ZstdDecompressor().decompress(data)
+    raw = zstd.decompress(data)
     num_columns = len(raw) // (num_buckets * (3 * item + 4))
     cells = 3 * num_buckets * num_columns
     planes = np.frombuffer(raw, np.uint8, cells * item).reshape(item, 3, num_buckets, num_columns)
@@ -259,11 +258,11 @@ def decode_grid(tiles: Mapping[tuple[int, int], bytes], *, level: int, num_colum
     octets = np.empty((4, 3, len(starts) * size, num_columns), np.uint8)
     octets[:] = _NAN_OCTETS[:, np.newaxis, np.newaxis, np.newaxis]
     counts = np.zeros((2, len(starts) * size, num_columns), np.uint16)
-    decompressor = zstandard.ZstdDecompressor()
+    decompress = zstd.unpacker()
     for (first_step, place), data in tiles.items():
         row, column = rows[first_step], place * TILE_LAYERS
         width = min(TILE_LAYERS, num_columns - column)
-        raw = decompressor.decompress(data)
+        raw = decompress(data)
         cells = 3 * size * width
         here = np.s_[..., row : row + size, column : column + width]
         octets[here] = np.frombuffer(raw, np.uint8, 4 * cells).reshape(4, 3, size, width)

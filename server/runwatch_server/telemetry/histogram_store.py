@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 import sqlalchemy as sa
-import zstandard
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from runwatch import zstd
 from runwatch.frames import Frame
 from runwatch.histograms import Counts, HistogramKind, Histograms
 from runwatch.vocabulary import RunId
@@ -52,7 +52,7 @@ async def store_histograms(connection: AsyncConnection, run_id: RunId, frame: Fr
             "attempt": frame.attempt,
             "segment": frame.segment,
             "part": found.part,
-            "names": zstandard.ZstdCompressor().compress(msgspec.json.encode(found.names)),
+            "names": zstd.compress(msgspec.json.encode(found.names)),
             "packed": found.packed,
         }
         await insert_if_absent(connection, histograms, row)
@@ -144,9 +144,7 @@ async def _remove(connection: AsyncConnection, keys: Sequence[tuple[object, ...]
 
 
 def _counts_of(row: sa.Row[tuple[object, ...]], layer: str) -> Counts | None:
-    names = msgspec.json.decode(
-        zstandard.ZstdDecompressor().decompress(row.names), type=tuple[str, ...]
-    )
+    names = msgspec.json.decode(zstd.decompress(row.names), type=tuple[str, ...])
     if layer not in names:
         return None
     part = Histograms(row.step, HistogramKind(row.kind), names, row.packed, row.part)

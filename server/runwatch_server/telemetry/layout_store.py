@@ -4,9 +4,9 @@ from typing import Final
 
 import msgspec
 import sqlalchemy as sa
-import zstandard
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from runwatch import zstd
 from runwatch.layouts import Layout
 from runwatch.vocabulary import RunId
 from runwatch_server.clock import Clock
@@ -96,7 +96,7 @@ class Layouts:
             layouts.insert().values(
                 run_id=run_id,
                 hash=layout.hash,
-                document=zstandard.ZstdCompressor().compress(document),
+                document=zstd.compress(document),
                 created_at=self._clock.wall(),
             )
         )
@@ -112,4 +112,4 @@ class Layouts:
 
 
 def _unpack(data: bytes) -> Layout:
-    return Layout.from_document(msgspec.json.decode(zstandard.ZstdDecompressor().decompress(data)))
+    return Layout.from_document(msgspec.json.decode(zstd.decompress(data)))

@@ -1,8 +1,8 @@
 """Modules' activations beside the parameters: what comes now and then wipes nothing out."""
 
 import numpy as np
-import zstandard
 
+from runwatch import zstd
 from runwatch.rules import Evaluator, Rows, load_rules
 
 RULES = load_rules(
@@ -87,6 +87,6 @@ def test_another_model_takes_the_place_of_the_one_before() -> None:
 
     evaluator.observe(rows(8, "grad_norm", ("other",), [1.0]))
 
-    state = zstandard.ZstdDecompressor().decompress(evaluator.state())
+    state = zstd.decompress(evaluator.state())
     assert b"other" in state
     assert b"\xa1w" not in state

@@ -2,15 +2,15 @@
 
 import msgspec
 import numpy as np
-import zstandard
 from tests.core.rules.test_evaluator import RULES, rows_of
 
+from runwatch import zstd
 from runwatch.rules import Evaluator
 
 
 def as_first_version(state: bytes) -> bytes:
     """All values as float64, steps of its own for each layer, nothing compressed."""
-    saved = msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(state))
+    saved = msgspec.msgpack.decode(zstd.decompress(state))
     for history in saved["histories"].values():
         values = np.frombuffer(history["values"], f"<f{history.pop('value_bytes')}")
         steps = np.frombuffer(history["steps"], "<i8").reshape(-1, history["depth"])

@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 import numpy as np
-import zstandard
 
+from runwatch import zstd
 from runwatch.rules.inhibition import InhibitionMemory
 from runwatch.rules.layer_families import FamiliesMemory
 from runwatch.rules.named_layers import NamedMemory
@@ -19,7 +19,6 @@ from runwatch.rules.windows import History
 _VERSION: Final = 2
 _READABLE: Final = (1, 2)
 """Of the first all values are float64, each column has steps of its own, and none is compressed."""
-_ZSTD_LEVEL: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,16 +100,16 @@ def dump(memory: Memory) -> bytes:
             named=memory.named,
         )
     )
-    return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(state)
+    return zstd.compress(state)
 
 
 def load(state: bytes) -> Memory:
     """The memory that `dump` wrote. Raises ValueError for anything else."""
     try:
-        if state.startswith(zstandard.FRAME_HEADER):
-            state = zstandard.ZstdDecompressor().decompress(state)
+        if state.startswith(zstd.MAGIC):
+            state = zstd.decompress(state)
         saved = _decoder.decode(state)
-    except (msgspec.DecodeError, zstandard.ZstdError) as error:
+    except (msgspec.DecodeError, zstd.ZstdError) as error:
         raise ValueError(f"evaluator state: {error}") from error
     if saved.version not in _READABLE:
         raise ValueError(f"evaluator state: found version {saved.version}, wanted {_READABLE}")

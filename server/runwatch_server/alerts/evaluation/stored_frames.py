@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
-import zstandard
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from runwatch import zstd
 from runwatch.frames import Frame
 from runwatch.layouts import Layout
 from runwatch.vocabulary import RunId
@@ -90,7 +90,7 @@ async def read_layout(
     if not layout_hash:
         return None
     packed = await frame_queries.find_layout(connection, run_id, layout_hash)
-    document = zstandard.ZstdDecompressor().decompress(packed)
+    document = zstd.decompress(packed)
     return Layout.from_document(msgspec.json.decode(document))
 
 

@@ -8,7 +8,8 @@ from itertools import accumulate
 from typing import Final
 
 import msgspec
-import zstandard
+
+from runwatch import zstd
 
 TILE_ROWS: Final = 1024
 TILE_COLUMNS: Final = 32
@@ -67,11 +68,11 @@ class Contents(msgspec.Struct, frozen=True, array_like=True):
         return self.first_seq + len(self.frames) - 1
 
     def encode(self) -> bytes:
-        return zstandard.ZstdCompressor(level=3).compress(msgspec.msgpack.encode(self))
+        return zstd.compress(msgspec.msgpack.encode(self))
 
     @classmethod
     def decode(cls, packed: bytes) -> "Contents":
-        return msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(packed), type=cls)
+        return msgspec.msgpack.decode(zstd.decompress(packed), type=cls)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import zstandard
 from numpy.typing import NDArray
 
+from runwatch import zstd
 from runwatch.codec import shuffle, unshuffle
 from runwatch.frames import Event, Frame
 from runwatch_server.telemetry.packs.contents import (
@@ -67,7 +67,7 @@ def encode_pack(stored: Sequence[FrameToPack]) -> tuple[bytes, Contents]:
     has_events = any(one.frame.events for one in stored)
     if has_events:
         events = msgspec.msgpack.encode([one.frame.events for one in stored])
-        tiles.append(zstandard.ZstdCompressor(level=3).compress(events))
+        tiles.append(zstd.compress(events))
     contents = Contents(
         first_seq=stored[0].frame.seq,
         segment=stored[0].frame.segment,
@@ -87,7 +87,7 @@ def decode_tile(octets: bytes, place: TilePlace, kind: Kind) -> Numbers | None:
     """A tile's numbers, (rows, columns); None if these are not the bytes that were written."""
     if zlib.crc32(octets) != place.crc32:
         return None
-    raw = zstandard.ZstdDecompressor().decompress(octets)
+    raw = zstd.decompress(octets)
     numbers = np.frombuffer(unshuffle(raw, kind), f"<f{kind.value}")
     return numbers.reshape(place.num_rows, place.num_columns)
 
@@ -96,7 +96,7 @@ def decode_events(octets: bytes, place: TilePlace) -> list[tuple[Event, ...]] | 
     """The events of each frame; None if these are not the bytes that were written."""
     if zlib.crc32(octets) != place.crc32:
         return None
-    raw = zstandard.ZstdDecompressor().decompress(octets)
+    raw = zstd.decompress(octets)
     return msgspec.msgpack.decode(raw, type=list[tuple[Event, ...]])
 
 
@@ -108,11 +108,10 @@ def _key(frame: Frame) -> _ShapeKey:
 def _tiles(frames: Sequence[Frame], kind: Kind) -> Iterator[bytes]:
     """The tiles of a table, made one block of rows at a time: a copy of the whole would double the
     memory."""
-    compressor = zstandard.ZstdCompressor(level=3)
     for rows in _blocks_of_rows(frames, kind):
         for start in range(0, rows.shape[1], TILE_COLUMNS):
             tile: Any = np.ascontiguousarray(rows[:, start : start + TILE_COLUMNS])
-            yield compressor.compress(shuffle(tile))
+            yield zstd.compress(shuffle(tile))
 
 
 def _blocks_of_rows(frames: Sequence[Frame], kind: Kind) -> Iterator[Numbers]:
