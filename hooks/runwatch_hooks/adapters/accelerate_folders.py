@@ -109,7 +109,7 @@ def _read(path: Path) -> dict[str, dict[str, object]]:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, object]])
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
         log.warning("%s cannot be read: %s", path, error)
         return {}
 

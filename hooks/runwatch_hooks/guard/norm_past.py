@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final, cast
 
 import torch
-from msgspec import Meta, convert
+from msgspec import Meta, ValidationError, convert
 from torch import Tensor
 
 from runwatch_hooks.measuring.host_memory import to_device
@@ -102,10 +102,13 @@ class NormPast:
     def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
         """Restore either kind of state, or a list of levels with infinities and NaN. Raises
         KeyError or ValueError, with nothing changed."""
-        num_judged = convert(state_dict["num_judged"], int)
         levels = state_dict["levels"]
-        if not isinstance(levels, Tensor):
-            levels = _levels_of(levels, state_dict.get("guarded", ()))
+        try:
+            num_judged = convert(state_dict["num_judged"], int)
+            if not isinstance(levels, Tensor):
+                levels = _levels_of(levels, state_dict.get("guarded", ()))
+        except ValidationError as error:  # a ValueError by itself since msgspec 0.21 only
+            raise ValueError(str(error)) from error
         if levels.shape != (WINDOW,):
             raise ValueError(f"levels: found {levels.numel()}, wanted {WINDOW}")
         self._num_judged = num_judged

@@ -3,12 +3,17 @@
 from collections.abc import Mapping
 from typing import cast
 
+from msgspec import MsgspecError
+
 from runwatch.errors import InvalidInputError
 from runwatch.vocabulary import RunId
 from runwatch_hooks.actions import ActionError, Actor
 from runwatch_hooks.guard import Guard
 from runwatch_hooks.recording.restored_weights import RestoredWeights
 from runwatch_hooks.reporting.progress import Progress
+
+# Of msgspec, an error of validation is a ValueError since 0.21 only.
+_UNLOADABLE = (KeyError, TypeError, ValueError, RuntimeError, MsgspecError, ActionError)
 
 
 class OwnState:
@@ -51,7 +56,7 @@ class OwnState:
             )
         try:
             self._load(cast("dict[str, object] | None", actor), cast("dict[str, object]", past))
-        except (KeyError, TypeError, ValueError, RuntimeError, ActionError) as error:
+        except _UNLOADABLE as error:
             found = f"{type(error).__name__}: {error}"
             raise InvalidInputError(
                 f"state_dict: found {found}, wanted what a watch returned"
