@@ -5,6 +5,7 @@
 #   make quick    of these, the ones that take no real processes
 #   make test-heavy  the rest: browsers, several ranks, other frameworks, replicas, faults
 #   make test-lowest  the quick tests of core and service with the oldest versions that are allowed
+#   make test-lowest-hook  the hook's quick tests and those of ranks, with the oldest PyTorch too
 #   make check    formatting, lint, types, import directions, the rules' tests
 #   make docs     remake docs/openapi.json and docs/reference from the code
 #   make site     the documentation as a site, in build/site
@@ -23,6 +24,7 @@ STAMP := $(VENV)/.installed
 COMPILED := hooks/runwatch_hooks/measuring/_one_pass.so
 CAN_COMPILE := $(if $(filter 1,$(RUNWATCH_PURE)),,$(shell command -v $(firstword $(CC)) 2>/dev/null))
 LOWEST := .venv-lowest
+LOWEST_HOOK := .venv-lowest-hook
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PIP_OPTIONS ?=
 DEMO_OPTIONS ?=
@@ -32,7 +34,7 @@ TEST_OPTIONS ?=
 # anew: that is a quarter of the start of a service.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: again demo test quick test-heavy test-lowest check docs site release bench lock clean install
+.PHONY: again demo test quick test-heavy test-lowest test-lowest-hook check docs site release bench lock clean install
 
 demo: $(STAMP)
 	@$(BIN)/runwatch demo $(DEMO_OPTIONS)
@@ -54,6 +56,14 @@ test-lowest: $(LOWEST)/.installed
 	@echo "==> Running the quick tests of core and service with the oldest versions that are allowed"
 	@$(LOWEST)/bin/python -m pytest -m "not slow and not heavy" tests/core tests/server \
 	    --ignore-glob='*objects*' --ignore=tests/server/telemetry/packs $(TEST_OPTIONS)
+
+# Without other people's frameworks, whose oldest versions want older packages than ours.
+test-lowest-hook: $(LOWEST_HOOK)/.installed
+	@echo "==> Running the hook's quick tests with the oldest versions that are allowed"
+	@$(LOWEST_HOOK)/bin/python -m pytest -m "not slow and not heavy" tests/hooks \
+	    --ignore=tests/hooks/adapters $(TEST_OPTIONS)
+	@echo "==> Running the tests of several ranks with them"
+	@$(LOWEST_HOOK)/bin/python -m pytest -m "slow or heavy" tests/hooks/ranks $(TEST_OPTIONS)
 
 check: $(STAMP)
 	@echo "==> Formatting and lint (ruff)"
@@ -139,6 +149,15 @@ $(LOWEST)/.installed: $(STAMP) constraints-lowest.txt
 	    $$(grep -E '^(hypothesis|pytest)==' constraints.txt)
 	@touch $@
 
+# By default PyTorch of this age is its CUDA build: 3.1 GB to download, 5.3 GB in the folder.
+$(LOWEST_HOOK)/.installed: $(STAMP) constraints-lowest.txt
+	@echo "==> Installing the oldest versions that are allowed, PyTorch too, into $(LOWEST_HOOK)"
+	@$(BIN)/python -m venv --clear $(LOWEST_HOOK)
+	@$(LOWEST_HOOK)/bin/python -m pip --disable-pip-version-check install --quiet --progress-bar on \
+	    $(PIP_OPTIONS) -c constraints-lowest.txt -e '.[server,postgres,arrow,torch]' \
+	    $$(grep -E '^(hypothesis|pytest|torchdata)==' constraints.txt)
+	@touch $@
+
 # Resolves afresh. What PyTorch pins by itself (its CUDA libraries) and the suffix of a local build are
 # left out, so that the registry's PyTorch and a local wheel both satisfy the file. Triton goes with
 # PyTorch: it is the version that PyTorch for CUDA wants, whichever build the lock is made with.
@@ -155,5 +174,5 @@ lock:
 	echo "==> constraints.txt: $$(grep -vc '^#' constraints.txt) versions"
 
 clean:
-	rm -rf $(VENV) $(LOWEST) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(LOWEST) $(LOWEST_HOOK) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,8 @@ def interpreted(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    if metadata.version("triton").startswith("3.2."):
+        pytest.skip("Triton 3.2, of torch 2.6, needs ROCm's linker to compile for AMD's cards")
     folder = tmp_path_factory.mktemp("compiled")
     run("compiled_kernel.py", folder / "results.json", TRITON_CACHE_DIR=str(folder / "cache"))
     return json.loads((folder / "results.json").read_text())
