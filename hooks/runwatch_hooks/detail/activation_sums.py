@@ -11,7 +11,8 @@ from runwatch.nonfinite import ABSENT_32
 from runwatch_hooks.measuring.dense import dense_view
 
 STATS: Final = ("act_mean", "act_std", "act_absmax", "act_zero_frac", "act_nonfinite")
-"""Mean, standard deviation and greatest magnitude are over finite elements only."""
+"""Mean and standard deviation are over finite elements only; the greatest magnitude is NaN or
+infinite if an element is."""
 NUM_ELEMENTS, SUM, SUM_OF_SQUARES, MAX_ABS, NUM_ZEROS, NUM_NONFINITE = range(6)
 NUM_SUMS: Final = 6
 
@@ -47,7 +48,7 @@ def _sums_of_piece(piece: Tensor) -> Tensor:
             num_elements,
             finite.sum(dtype=torch.float64),
             (finite * finite).sum(dtype=torch.float64),
-            finite.abs().max().double(),
+            numbers.abs().max().double(),
             (numbers == 0).sum().double(),
             (~is_finite).sum().double(),
         ]

@@ -35,8 +35,9 @@ from runwatch_hooks.measuring.numpy_view import numpy_view
 from runwatch_hooks.measuring.one_pass import OnePass
 
 Sums = NDArray[np.float64]
-"""(5, T): rows SUM_OF_SQUARES, MAX_ABS, NUM_NONFINITE, NUM_ZEROS, NUM_ELEMENTS. The first two are
-over the finite elements only, so that they stay useful beside the count of the others."""
+"""(5, T): rows SUM_OF_SQUARES, MAX_ABS, NUM_NONFINITE, NUM_ZEROS, NUM_ELEMENTS. The first is over
+the finite elements only, so that it stays useful beside the count of the others; the second is NaN
+or infinite if an element is, and so tells which."""
 SUM_OF_SQUARES: Final = 0
 MAX_ABS: Final = 1
 NUM_NONFINITE: Final = 2

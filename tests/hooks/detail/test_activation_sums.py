@@ -38,8 +38,9 @@ def test_several_calls_count_as_one_output() -> None:
     )
 
 
-def test_what_is_not_finite_is_counted_and_left_out_of_the_rest() -> None:
-    assert stats(torch.tensor([1.0, math.nan, 3.0, -math.inf])) == [2.0, 1.0, 3.0, 0.0, 2.0]
+def test_what_is_not_finite_is_counted_and_says_what_it_is() -> None:
+    assert stats(torch.tensor([1.0, math.inf, 3.0, -math.inf])) == [2.0, 1.0, math.inf, 0.0, 2.0]
+    assert math.isnan(stats(torch.tensor([1.0, math.nan, 3.0, -math.inf]))[2])
 
 
 def test_of_nothing_finite_the_mean_is_no_number() -> None:

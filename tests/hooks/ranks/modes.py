@@ -182,7 +182,7 @@ def _of_gradient(parameter: nn.Parameter) -> dict[str, float]:
     finite = grad[grad.isfinite()]
     return {
         "grad_norm": _norm(finite),
-        "grad_absmax": float(finite.abs().max()),
+        "grad_absmax": float(grad.abs().max()),
         "nonfinite": float(grad.numel() - finite.numel()),
         "zero_frac": float(torch.eq(grad, 0).double().mean()),
     }

@@ -43,7 +43,7 @@ def test_every_step_s_gradients_are_those_of_the_full_tensors(
     measured = [stat(row["layers"], name) for row in rows(results, mode)]
     expected = [stat(step, name) for step in results[mode]["expected"]]
 
-    assert measured == [pytest.approx(step, rel=2e-7) for step in expected]
+    assert measured == [pytest.approx(step, rel=2e-7, nan_ok=True) for step in expected]
 
 
 @pytest.mark.parametrize("name", ["param_norm", "update_ratio"])

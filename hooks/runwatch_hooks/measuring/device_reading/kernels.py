@@ -64,8 +64,8 @@ def _add(x_B, square_B, greatest_B, nonzero_B):
 
 @triton.jit
 def _sums_in_ranges(first, length, BLOCK: tl.constexpr):
-    """For elements of any size: sum of squares and greatest magnitude (as bits) of the finite ones,
-    and the number of the others."""
+    """For elements of any size: sum of squares of the finite ones, the greatest magnitude (as
+    bits), which is NaN or infinite if one is, and the number of those."""
     lanes_B = tl.arange(0, BLOCK)
     big_B = tl.zeros([BLOCK], tl.float32)
     middle_B = tl.zeros([BLOCK], tl.float32)
@@ -76,6 +76,7 @@ def _sums_in_ranges(first, length, BLOCK: tl.constexpr):
         x_B = tl.load(first + (at + lanes_B), mask=at + lanes_B < length, other=0.0)
         bits_B = x_B.to(tl.float32).to(tl.int32, bitcast=True) & 0x7FFFFFFF
         is_bad_B = bits_B >= _INFINITY
+        greatest_B = tl.maximum(greatest_B, bits_B)
         bits_B = tl.where(is_bad_B, 0, bits_B)
         is_big_B = bits_B > _BIG
         is_small_B = bits_B < _SMALL
@@ -85,7 +86,6 @@ def _sums_in_ranges(first, length, BLOCK: tl.constexpr):
         big_B += tl.where(is_big_B, square_B, 0.0)
         small_B += tl.where(is_small_B, square_B, 0.0)
         middle_B += tl.where(is_big_B | is_small_B, 0.0, square_B)
-        greatest_B = tl.maximum(greatest_B, bits_B)
         bad_B += is_bad_B.to(tl.int32)
     squares = tl.sum(big_B).to(tl.float64) * _UNSCALE_BIG
     squares += tl.sum(middle_B).to(tl.float64)
@@ -109,8 +109,8 @@ def read_stretches(
     """Program p reads STRETCH elements of the tensor owners[p], from starts[p] on. While it adds up
     a block, the next ones are being loaded: STAGES blocks are in flight.
 
-    (P, 4) float64 `partials`: sum of squares and greatest magnitude of the finite elements, number
-    of the others, number of zeros.
+    (P, 4) float64 `partials`: sum of squares of the finite elements, greatest magnitude, number of
+    elements that are not finite, number of zeros.
     """
     program = tl.program_id(0)
     tensor = tl.load(owners + program)
@@ -157,7 +157,7 @@ def join_stretches(partials, firsts, sizes, places, found, BLOCK: tl.constexpr):
     last = tl.load(firsts + tensor + 1)
     lanes_B = tl.arange(0, BLOCK)
     squares_B = tl.zeros([BLOCK], tl.float64)
-    greatest_B = tl.zeros([BLOCK], tl.float64)
+    greatest_B = tl.zeros([BLOCK], tl.int32)  # as bits: a maximum of floats would lose a NaN
     bad_B = tl.zeros([BLOCK], tl.float64)
     zeros_B = tl.zeros([BLOCK], tl.float64)
     for at in range(first, last, BLOCK):
@@ -165,13 +165,14 @@ def join_stretches(partials, firsts, sizes, places, found, BLOCK: tl.constexpr):
         is_there_B = here_B < last
         row_B = partials + here_B * 4
         squares_B += tl.load(row_B, mask=is_there_B, other=0.0)
-        greatest_B = tl.maximum(greatest_B, tl.load(row_B + 1, mask=is_there_B, other=0.0))
+        magnitude_B = tl.load(row_B + 1, mask=is_there_B, other=0.0).to(tl.float32)
+        greatest_B = tl.maximum(greatest_B, magnitude_B.to(tl.int32, bitcast=True) & 0x7FFFFFFF)
         bad_B += tl.load(row_B + 2, mask=is_there_B, other=0.0)
         zeros_B += tl.load(row_B + 3, mask=is_there_B, other=0.0)
     out = found + tl.load(places + tensor) * 4
     size = tl.load(sizes + tensor).to(tl.float64)
     tl.store(out, tl.sqrt(tl.sum(squares_B)).to(tl.float32))
-    tl.store(out + 1, tl.max(greatest_B).to(tl.float32))
+    tl.store(out + 1, tl.max(greatest_B).to(tl.float32, bitcast=True))
     tl.store(out + 2, tl.sum(bad_B).to(tl.float32))
     tl.store(out + 3, (tl.sum(zeros_B) / size).to(tl.float32))
 
