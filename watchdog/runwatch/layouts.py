@@ -1,6 +1,7 @@
 """Which column of a frame's matrix is which: the layers and stats of a run, registered once."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -63,6 +64,11 @@ class Layout:
         tied to another layer."""
         heads = [*self.layers[-1:], *(layer for layer in self.layers if layer.aliases)]
         return tuple(layer.shape[0] for layer in heads if layer.shape)
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """Elements of each layer whose shape is known: a module whose output is read has none."""
+        return {layer.name: layer.num_elements for layer in self.layers if layer.shape}
 
     @cached_property
     def hash(self) -> str:

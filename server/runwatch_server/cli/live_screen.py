@@ -98,7 +98,7 @@ def _state_style(overview: RunOverview) -> str:
     """What finished in trouble is not green."""
     trouble = [*overview.alerts, *overview.left]
     if overview.run.state is RunState.FINISHED and trouble:
-        return _SEVERITY_STYLES.get(min(trouble, key=_place).severity, "")
+        return SEVERITY_STYLES.get(min(trouble, key=_place).severity, "")
     return _STATE_STYLES.get(overview.run.state, "")
 
 
@@ -170,7 +170,7 @@ def _alerts(overview: RunOverview) -> list[RenderableType]:
 
 def _left(alert: AlertOverview) -> Text:
     """An alert that is over, though the run did not recover."""
-    style = _SEVERITY_STYLES.get(alert.severity, "")
+    style = SEVERITY_STYLES.get(alert.severity, "")
     return Text.assemble((f"{alert.severity:<9}", style), alert.name, f"  {_told_end(alert)}")
 
 

@@ -23,6 +23,8 @@ from runwatch_server.runbooks import runbook_url
 MAX_CASES: Final = 10
 """Most alerts that one message describes in full."""
 _MAX_LAYERS: Final = 4
+_TITLE_CHARS: Final = 150
+"""Of a summary within a title: Slack and Apprise cut titles at some 250 characters."""
 _MENTION: Final = re.compile(
     r"@(?=(?:everyone|channel|here|all)\b|&?\d{15})|<(?=[@!#])", re.IGNORECASE
 )
@@ -49,6 +51,7 @@ def title_of(cases: Sequence[Case], kind: Kind, *, still_open: int = 0) -> str:
         state = _ended_how(cases)
     else:
         rest = f", again: {count(times)} times" if times > 1 else ""
+        rest += _what_of(cases[0])
         state = max((case.alert.severity for case in cases), key=lambda one: one.gravity)
         state += _over_by_now(cases)
     return _calling_nobody(f"[{state}] {rules} in {run}{rest}")
@@ -70,6 +73,14 @@ def _over_by_now(cases: Sequence[Case]) -> str:
     if did_all_recover(cases):
         return f", over since {since}"
     return f", closed at {since}, not recovered"
+
+
+def _what_of(case: Case) -> str:
+    """What happened, of the most urgent alert: many a channel shows no more than the title."""
+    summary = readable_line(case.alert.facts.summary)
+    if len(summary) > _TITLE_CHARS:
+        summary = f"{summary[: _TITLE_CHARS - 1]}…"
+    return f": {summary}" if summary else ""
 
 
 def body_of(cases: Sequence[Case], *, url: str, dedup_key: str) -> str:

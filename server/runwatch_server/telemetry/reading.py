@@ -140,6 +140,11 @@ class Reader:
         columns: list[int] = kept.tolist()
         return tuple(names[column] for column in columns), series.columns(kept)
 
+    async def layer_sizes(self, run_id: RunId) -> Mapping[str, int]:
+        """The number of elements of each layer, as far as it is known."""
+        layouts = await self._layouts.all(run_id)
+        return {name: size for layout in layouts for name, size in layout.sizes.items()}
+
     async def all_ranks(
         self, run_id: RunId, metric: str, window: Window
     ) -> tuple[list[int], Buckets, int, list[Gap]]:

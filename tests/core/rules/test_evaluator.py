@@ -317,7 +317,7 @@ def test_a_changed_rule_starts_cold_and_the_others_go_on() -> None:
 def test_a_stranger_rank_is_named_in_the_labels() -> None:
     (fired,) = Evaluator(()).observe(replace(rows_of([math.nan]), rank=3))
 
-    assert (fired.labels, fired.summary[:15]) == ({"rank": "3"}, "NaN or infinity")
+    assert (fired.labels, fired.summary[:18]) == ({"rank": "3"}, "loss NaN on rank 3")
 
 
 def test_an_episode_has_one_name_through_its_life_and_in_every_replay() -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -86,7 +87,7 @@ def test_a_broken_parameter_is_first_though_every_gradient_is_broken_by_it() -> 
     (told,) = non_finite(stats, {"loss": [math.nan]})
 
     assert (told.first_layer, told.num_layers) == ("block", 3)
-    assert told.summary == "NaN or infinity since step 0 in 3 layers, first in the parameter block"
+    assert told.summary == "block: parameter NaN at step 0, 2 more layers with it"
 
 
 @pytest.mark.parametrize(
@@ -102,18 +103,21 @@ def test_of_a_broken_loss_no_layer_is_first(norms: list[float], words: str) -> N
     (told,) = non_finite(stats, {"loss": [math.inf]})
 
     assert (told.first_layer, told.num_layers) == (None, 3)
-    assert told.summary == f"NaN or infinity since step 0 in 3 layers, first in the loss: {words}"
+    assert told.summary == f"loss infinite at step 0, 3 layers with it; {words}"
 
 
 @pytest.mark.parametrize(
     ("losses", "words"),
     [
-        ({"g_loss": math.nan, "d_loss": 1.0}, "first in g_loss: an activation, the data, or"),
+        (
+            {"g_loss": math.nan, "d_loss": 1.0},
+            "g_loss NaN at step 0, 3 layers with it; an activation, the data, or",
+        ),
         (
             {"g_loss": math.nan, "d_loss": math.nan},
-            "first in the losses g_loss and d_loss, of which one may have broken the other: an",
+            "g_loss and d_loss NaN at step 0, 3 layers with it; one may have broken the other: an",
         ),
-        ({"{g}_loss": math.nan}, "first in {g}_loss: an activation"),
+        ({"{g}_loss": math.nan}, "{g}_loss NaN at step 0, 3 layers with it; an activation"),
     ],
 )
 def test_of_optimizers_that_take_turns_none_is_blamed_for_the_other(
@@ -140,14 +144,75 @@ def test_a_single_step_with_a_reward_is_no_turn() -> None:
 def test_where_no_layer_is_known_to_be_broken_none_is_counted() -> None:
     (told,) = non_finite({"grad_norm": [[1.0, 1, 1]]}, {"loss": [math.nan]})
 
-    words = "first in the loss: an activation, the data, or a parameter whose norm was not recorded"
-    assert told.summary == f"NaN or infinity since step 0, {words}"
+    words = "an activation, the data, or a parameter whose norm was not recorded"
+    assert told.summary == f"loss NaN at step 0; {words}"
 
 
-def test_a_single_layer_is_counted_as_one() -> None:
-    (told,) = non_finite({"nonfinite": [[0, 2, 0]]}, {"loss": [1.0]})
+@pytest.mark.parametrize(
+    ("greatest", "norm", "num", "words"),
+    [
+        (math.nan, 0.5, 1, "NaN (1 of 8 values)"),
+        (math.inf, 0.5, 2, "infinite (2 of 8 values)"),
+        (ABSENT, math.nan, 1, "NaN"),  # a reader that counts none says 1 for any number
+        (math.inf, math.inf, 1, "infinite"),
+        (ABSENT, 0.0, 8, "NaN or infinite (8 of 8 values)"),
+        (ABSENT, 0.0, 9, "NaN or infinite (9 values)"),
+        (math.nan, 0.5, math.nan, "NaN"),
+    ],
+)
+def test_a_gradient_that_broke_is_named_with_its_kind_and_its_share(
+    greatest: float, norm: float, num: float, words: str
+) -> None:
+    stats = {
+        "grad_absmax": [[1.0, greatest, 1.0]],
+        "grad_norm": [[1.0, norm, 1.0]],
+        "nonfinite": [[0.0, num, 0.0]],
+    }
+    rows = replace(rows_of(stats, {"loss": [1.0]}), layer_sizes={"block": 8})
+    (told,) = Evaluator(()).observe(rows)
 
-    assert told.summary == "NaN or infinity since step 0 in 1 layer, first in block"
+    assert told.summary == f"block: gradient {words} at step 0"
+
+
+def test_what_followed_the_first_layer_is_said_with_its_step() -> None:
+    counts = [[0.0, 1, 0], [4.0, 4, 4], [4.0, 4, 4]]
+    losses = [1.0, math.nan, math.nan]
+    told = non_finite({"nonfinite": counts}, {"loss": losses})
+
+    first = "block: gradient NaN or infinite (1 value) at step 0"
+    assert [one.summary for one in told] == [first, f"{first}, then 2 more layers at step 1"]
+    assert {one.first_layer for one in told} == {"block"}
+
+
+def test_layers_that_broke_at_the_first_step_are_told_from_those_that_followed() -> None:
+    told = non_finite({"nonfinite": [[0.0, 1, 1], [4.0, 4, 4]]}, {"loss": [1.0, math.nan]})
+
+    assert told[0].summary == (
+        "head: gradient NaN or infinite (1 value) at step 0, 1 more layer with it"
+    )
+
+
+def test_another_rank_s_broken_loss_is_said_to_be_on_that_rank() -> None:
+    rows = replace(rows_of({}, {"loss": [math.nan]}), rank=3)
+    (told,) = Evaluator(()).observe(rows)
+
+    assert told.summary.startswith("loss NaN on rank 3 at step 0; ")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("grad_norm", math.nan, "gradient norm NaN at step 0"),
+        ("grad_norm", math.inf, "gradient norm infinite at step 0"),
+        ("nonfinite", 5.0, "gradient NaN or infinite (5 values) at step 0"),
+        ("param_norm", math.inf, "parameter norm infinite at step 0"),
+        ("eval/loss", math.nan, "eval/loss NaN at step 0, in an evaluation"),
+    ],
+)
+def test_a_run_without_layers_says_which_number_broke(name: str, value: float, words: str) -> None:
+    (told,) = non_finite({}, {name: [value]})
+
+    assert told.summary == words
 
 
 def test_gradients_that_another_rank_s_loss_broke_name_that_rank() -> None:
@@ -155,7 +220,10 @@ def test_gradients_that_another_rank_s_loss_broke_name_that_rank() -> None:
     (told,) = non_finite(stats, {"loss": [1.0], "loss_broken_on": [3.0]})
 
     assert told.first_layer is None
-    assert told.summary.endswith("first in the loss of rank 3: an activation or the data there")
+    assert told.summary == (
+        "loss of rank 3 NaN or infinite at step 0, 3 layers with it; "
+        "an activation or the data there"
+    )
 
 
 def test_what_breaks_after_the_loss_is_not_called_the_first() -> None:
@@ -167,7 +235,9 @@ def test_what_breaks_after_the_loss_is_not_called_the_first() -> None:
     assert [(one.first_layer, one.state.value) for one in told] == [
         (None, "firing"), (None, "firing"), (None, "recovering"), (None, "resolved"),
     ]  # fmt: skip
-    assert all("first in the loss" in one.summary for one in told)
+    assert [one.summary.partition(";")[0] for one in told] == [
+        "loss NaN at step 0", *["loss NaN at step 0, then 3 layers at step 1"] * 3,
+    ]  # fmt: skip
     assert restored.state() == evaluator.state()
 
 

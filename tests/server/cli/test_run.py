@@ -201,7 +201,7 @@ def test_at_the_end_one_reads_what_fired(tmp_path: Path) -> None:
     code, _, said = run(tmp_path, sys.executable, "-c", BREAKS)
 
     assert code == 0, said
-    assert "runwatch: critical: NonFinite, NaN or infinity since step 40" in said
+    assert "runwatch: critical: NonFinite, loss NaN at step 40" in said
     assert "no alert has fired" not in said
 
 

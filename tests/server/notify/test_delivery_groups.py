@@ -120,10 +120,8 @@ def test_a_name_begins_no_line_of_a_message_and_turns_around_none() -> None:
 
     lines = body_of([case], url="https://rw", dedup_key="k").splitlines()
 
-    assert (
-        title_of([case], Kind.FIRING)
-        == "[critical] GradientSpike in run llama?Run: https://evil (pretrain)"
-    )
+    run = "llama?Run: https://evil (pretrain)"
+    assert title_of([case], Kind.FIRING) == f"[critical] GradientSpike in run {run}: ?x"
     assert [line for line in lines if line.startswith(("Run: ", "Runbook: "))] == [
         f"Run: https://rw/runs/{case.alert.run_id}?step=100"
     ]
@@ -142,7 +140,10 @@ def test_a_name_calls_nobody_who_is_not_on_call() -> None:
 
 
 def test_a_message_says_what_where_since_when_what_was_done_and_where_to_look() -> None:
-    assert title_of([a_case()], Kind.FIRING) == "[critical] GradientSpike in run llama (pretrain)"
+    assert title_of([a_case()], Kind.FIRING) == (
+        "[critical] GradientSpike in run llama (pretrain): "
+        "the norm of the gradient is 41 times its median"
+    )
     body = body_of([a_case()], url="https://rw", dedup_key="k1")
     where = f"run llama ({'0' * 26}), attempt 1, rank 0, first in blocks.12.mlp.down"
     for line in (
@@ -155,6 +156,15 @@ def test_a_message_says_what_where_since_when_what_was_done_and_where_to_look() 
         "Dedup key: k1",
     ):
         assert line in body.splitlines()
+
+
+def test_a_long_summary_is_cut_in_the_title_and_whole_below() -> None:
+    case = a_case(facts=Facts(summary="long " * 100))
+    lines = body_of([case], url="", dedup_key="k").splitlines()
+
+    assert title_of([case], Kind.FIRING).endswith("long…")
+    assert len(title_of([case], Kind.FIRING)) < 220
+    assert lines[0] == f"GradientSpike (critical): {'long ' * 100}"
 
 
 def test_an_end_says_how_much_is_not_over() -> None:
@@ -173,9 +183,8 @@ def test_a_message_says_how_often_it_has_come_and_when_its_end_will_be_told() ->
     )
     lines = body_of([case], url="", dedup_key="k").splitlines()
 
-    assert (
-        title_of([case], Kind.FIRING)
-        == "[critical] GradientSpike in run llama (pretrain), again: 4 times"
+    assert title_of([case], Kind.FIRING).startswith(
+        "[critical] GradientSpike in run llama (pretrain), again: 4 times: the norm"
     )
     assert "Again: 4 times by now, at most 512 steps apart" in lines
     over = "State: over since step 1 200; told as resolved if nothing comes until step 1 712"

@@ -1,6 +1,7 @@
 """A trouble that comes and goes is told once, and acted upon each time."""
 
 import math
+import re
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
@@ -31,7 +32,9 @@ async def trainer(told: Api, hand_clock: HandClock) -> Trainer:
 
 
 def titles(sink: Sink) -> list[str]:
-    return [body["title"].replace(" in run test (default)", "") for body in sink.bodies]
+    """Without the run, and without what happened."""
+    found = [body["title"].partition(" in run test (default)") for body in sink.bodies]
+    return [before + re.sub(r"(?<!again): .*", "", rest) for before, _, rest in found]
 
 
 FIRST = ["[critical] TooHigh", "[resolved] TooHigh"]

@@ -85,6 +85,7 @@ async def test_people_hear_that_it_fires_and_that_it_is_over(
 
     fired, over = sink.bodies
     assert fired["title"].startswith("[critical] NonFinite")
+    assert ": loss NaN at step " in fired["title"]
     assert "Since: step 1 " in fired["message"]
     assert f"Run: https://runwatch.test/runs/{run_id}?step=1" in fired["message"]
     assert fired["type"] == "failure"

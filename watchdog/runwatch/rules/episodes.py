@@ -20,7 +20,11 @@ class Culprits:
     layers: tuple[str, ...] = ()
     num_layers: int = 0
     origin: str = ""
-    """Where it began, in words, where the name of a layer does not say it."""
+    """What broke first, in words, where the rule can say it."""
+    why: str = ""
+    """What is known of the reason for that."""
+    spread: str = ""
+    """Which others broke, with it or after it."""
     named: str = ""
     """What events say of them, in words, where the rule judges a metric that only counts them."""
 

@@ -13,7 +13,7 @@ from runwatch.alerts import Alert, Change, Moment, Reason
 from runwatch.rules.block import Block
 from runwatch.rules.episodes import Culprits, Episode
 from runwatch.rules.named_layers import culprits_named
-from runwatch.rules.nonfinite_origin import Origin
+from runwatch.rules.nonfinite_origin import Origin, spread_of
 from runwatch.rules.reporting import name_layers
 from runwatch.rules.standing import Standing
 from runwatch.rules.transitions import Transition
@@ -61,7 +61,8 @@ class RowReading:
     """It looks at gradients, which run from the loss to the first layer."""
     downward: bool = False
     """The lower the worse."""
-    origin_of_row: Callable[[int], Origin | None] | None = None
+    origin_of_row: Callable[[int, str | None], Origin | None] | None = None
+    """What broke first in a row, given the layer to blame if that was a gradient."""
     series: Collection[str] = ()
     """The metrics that it reads, of which events may name the layers."""
 
@@ -152,10 +153,7 @@ class _TransitionBuilder:
         )
         if not culprits.layers:
             culprits = culprits_named(self._block.rows.named, self._reading.series, now.step)
-        origin_of_row = self._reading.origin_of_row
-        origin = None if origin_of_row is None else origin_of_row(self._first_row + offset)
-        if origin is not None:
-            culprits = _with_origin(culprits, origin, standing.columns)
+        culprits = self._with_origin(culprits, alert.onset.step, offset)
         shown_F = np.flatnonzero(failing_C & known_C)
         worst = int(shown_F[np.argmax(excess_C[shown_F])]) if shown_F.size else None
         value = None if worst is None else float(values_C[worst])
@@ -166,6 +164,23 @@ class _TransitionBuilder:
         else:
             standing.refresh_episode(culprits, value)
         self._watch(now, offset)
+
+    def _with_origin(self, culprits: Culprits, onset: int, offset: int) -> Culprits:
+        """Culprits with what broke first, as it was at the onset, and what followed by now."""
+        origin_of_row, standing = self._reading.origin_of_row, self._standing
+        if origin_of_row is None:
+            return culprits
+        known = None if standing.episode is None else standing.episode.culprits
+        if known is None or not known.origin:
+            origin = origin_of_row(self._first_row + offset, culprits.first)
+            if origin is None:
+                return culprits
+            culprits = replace(culprits, first=origin.layer, origin=origin.words, why=origin.why)
+            known = culprits
+        spread = spread_of(
+            standing.columns, standing.failing_L, standing.onset_steps_L, onset, known.first
+        )
+        return replace(culprits, spread=spread)
 
     def _watch(self, now: Moment, offset: int) -> None:
         """Remember the worst that was seen."""
@@ -187,9 +202,3 @@ class _TransitionBuilder:
         values_C, _, known_C = self._values_of(offset)
         value = float(values_C[column]) if known_C[column] else None
         standing.refresh_episode(standing.episode.culprits, value)
-
-
-def _with_origin(culprits: Culprits, origin: Origin, columns: tuple[str, ...]) -> Culprits:
-    """Culprits of the rule whose first column is the run's."""
-    first = None if origin.layer is None else columns[1 + origin.layer]
-    return replace(culprits, first=first, origin=origin.words.format(layer=first))

@@ -7,7 +7,7 @@ from typing import Final
 
 STAT_TEXTS: Final[Mapping[str, str]] = {
     "grad_norm": "Norm of the gradient, unscaled and before clipping, over its finite elements.",
-    "grad_absmax": "Greatest magnitude of the gradient's finite elements.",
+    "grad_absmax": "Greatest magnitude in the gradient; NaN or infinite if an element is.",
     "nonfinite": "How many elements of the gradient are NaN or infinite.",
     "zero_frac": "Share of the gradient's elements that are exactly zero, 0 to 1.",
     "param_norm": "Norm of the parameter.",
@@ -15,7 +15,7 @@ STAT_TEXTS: Final[Mapping[str, str]] = {
     # Of modules, where activations are asked for.
     "act_mean": "Mean of a module's output, over its finite elements.",
     "act_std": "Standard deviation of a module's output.",
-    "act_absmax": "Greatest magnitude in a module's output.",
+    "act_absmax": "Greatest magnitude in a module's output; NaN or infinite if an element is.",
     "act_zero_frac": "Share of a module's output that is exactly zero, 0 to 1.",
     "act_nonfinite": "How many elements of a module's output are NaN or infinite.",
 }

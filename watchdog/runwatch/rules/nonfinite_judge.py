@@ -1,12 +1,11 @@
 """The judges of the rules that are defined in code."""
 
 from collections.abc import Sequence
-from functools import partial
 
 from runwatch.rules.block import Block
 from runwatch.rules.evaluation import Laid
 from runwatch.rules.following import Found, RowReading, RowValues, Verdicts, follow
-from runwatch.rules.nonfinite_origin import origin_of
+from runwatch.rules.nonfinite_origin import Origin, origin_of, origin_of_evaluation
 from runwatch.rules.nonfinite_rule import (
     NON_FINITE,
     RUN_COLUMN,
@@ -42,7 +41,11 @@ class NonFiniteJudge:
         def read_values() -> RowValues:
             return RowValues(shown_TC, excess(None, shown_TC, shown_TC), failing_TC)
 
-        origin_of_row = partial(origin_of, block) if self._is_of_training else None
+        def origin_of_row(row: int, first_layer: str | None) -> Origin | None:
+            if self._is_of_training:
+                return origin_of(block, row, first_layer)
+            return origin_of_evaluation(block, row)
+
         reading = RowReading(read_values, backward=True, origin_of_row=origin_of_row)
         return follow(self.standing, Verdicts(0, failing_TC, known_TC), reading, block)
 

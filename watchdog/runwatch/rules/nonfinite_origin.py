@@ -1,6 +1,7 @@
-"""Where a number that is not finite began, where that was not in a gradient."""
+"""Where a number that is not finite began, and what followed, in words."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,34 +9,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runwatch.nonfinite import ABSENT_32, is_absent
+from runwatch.number_texts import count, counted
 from runwatch.rules.block import Block
 from runwatch.rules.nonfinite_rule import is_loss, is_of_evaluation
-from runwatch.rules.windows import Bools
+from runwatch.rules.windows import Bools, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where it began, where that was not in a gradient."""
+    """Where it began."""
 
-    layer: int | None
-    """Its place among the layers; None for what has no layer."""
     words: str
-    """As the alert says it, with a placeholder for the layer's name."""
+    """What broke, and how."""
+    layer: str | None = None
+    """None for what has no layer."""
+    why: str = ""
+    """What is known of the reason, to be read after what broke and when."""
 
 
 LOSS_BROKEN_ON: Final = "loss_broken_on"
 """A metric of rank 0: the rank whose loss was not finite, where its own was."""
-_PARAMETER: Final = "the parameter {layer}"
-_AFTER_SOUND_PARAMETERS: Final = (
-    "the loss: no parameter was broken before it, so an activation or the data"
-)
-_AFTER_ANYTHING: Final = (
-    "the loss: an activation, the data, or a parameter whose norm was not recorded"
-)
+_UNKNOWN: Final = "NaN or infinite"
+_AFTER_SOUND_PARAMETERS: Final = "no parameter was broken before it, so an activation or the data"
+_AFTER_ANYTHING: Final = "an activation, the data, or a parameter whose norm was not recorded"
+_OTHER_METRICS: Final = {
+    "grad_norm": "gradient norm",
+    "nonfinite": "gradient",
+    "param_norm": "parameter norm",
+}
 
 
-def origin_of(block: Block, row: int) -> Origin | None:
-    """What broke before the gradients did. None where they broke first, or nobody knows.
+def origin_of(block: Block, row: int, first_layer: str | None) -> Origin | None:
+    """What broke first; `first_layer` is the layer to blame if that was a gradient. None if nothing
+    in the row tells.
 
     A parameter that is not finite breaks the loss, and such a loss breaks every gradient: the
     layers whose gradients broke then say nothing about where it began. A parameter's norm is of
@@ -46,24 +52,115 @@ def origin_of(block: Block, row: int) -> Origin | None:
     norms_L, known_L = _stat(block, row, "param_norm")
     broken = np.flatnonzero(known_L & ~np.isfinite(norms_L))
     if broken.size:
-        return Origin(int(broken[0]), _PARAMETER)
-    losses = _broken_losses(block, row)
-    if not losses:
-        return _origin_elsewhere(block, row)
+        layer = block.rows.layer_names[int(broken[0])]
+        kind = kind_of(float(norms_L[broken[0]]))
+        return Origin(f"{layer}: parameter {kind}{_on_rank(block)}", layer)
+    losses = _broken(block, row, evaluated=False)
+    if losses:
+        return Origin(_words_of_losses(losses) + _on_rank(block), None, _why(block, row, losses))
+    rank = _metric(block, row, LOSS_BROKEN_ON)
+    if math.isfinite(rank):
+        words = f"loss of rank {int(rank)} {_UNKNOWN}"
+        return Origin(words, None, "an activation or the data there")
+    if first_layer is not None:
+        return Origin(_words_of_gradient(block, row, first_layer), first_layer)
+    return _origin_of_run(block, row)
+
+
+def origin_of_evaluation(block: Block, row: int) -> Origin | None:
+    """Which losses of an evaluation broke."""
+    losses = _broken(block, row, evaluated=True)
+    return Origin(_words_of_losses(losses) + _on_rank(block)) if losses else None
+
+
+def spread_of(
+    names: Sequence[str], failing_C: Bools, onset_steps_C: Ints, onset: int, first: str | None
+) -> str:
+    """Which other layers broke, with the first or after it; names of columns that are no layers are
+    empty."""
+    columns = [int(c) for c in np.flatnonzero(failing_C) if names[int(c)] not in ("", first)]
+    later = [int(onset_steps_C[c]) for c in columns if onset_steps_C[c] > onset]
+    num_with = len(columns) - len(later)
+    more = "" if first is None else "more "
+    with_it = f", {counted(num_with, f'{more}layer')} with it" if num_with else ""
+    if not later:
+        return with_it
+    more = "" if first is None and not num_with else "more "
+    when = "at" if min(later) == max(later) else "by"
+    return f"{with_it}, then {counted(len(later), f'{more}layer')} {when} step {count(max(later))}"
+
+
+def kind_of(value: float) -> str:
+    """What a number is that is not finite."""
+    return "NaN" if math.isnan(value) else "infinite"
+
+
+def broken_part(num_nonfinite: float, num_elements: int | None, norm: float) -> str:
+    """How many elements of a gradient are not finite, in brackets; empty if nobody counted them: a
+    reader whose norm is not finite itself says 1 for any number."""
+    if not math.isfinite(num_nonfinite) or num_nonfinite < 1:
+        return ""
+    if num_nonfinite == 1 and _is_known(norm) and not math.isfinite(norm):
+        return ""
+    number = int(num_nonfinite)
+    if num_elements is None or num_elements < number:
+        return f" ({counted(number, 'value')})"
+    return f" ({count(number)} of {counted(num_elements, 'value')})"
+
+
+def kind_of_elements(greatest: float, norm: float) -> str:
+    """What a tensor's broken elements are: its greatest magnitude says it, or its norm."""
+    for value in (greatest, norm):
+        if _is_known(value) and not math.isfinite(value):
+            return kind_of(value)
+    return _UNKNOWN
+
+
+def _is_known(value: float) -> bool:
+    return not bool(is_absent(np.array([value], np.float32))[0])
+
+
+def _words_of_gradient(block: Block, row: int, layer: str) -> str:
+    column = block.rows.layer_names.index(layer)
+    greatest, norm, num = (
+        float(_stat(block, row, name)[0][column])
+        for name in ("grad_absmax", "grad_norm", "nonfinite")
+    )
+    part = broken_part(num, block.rows.layer_sizes.get(layer), norm)
+    return f"{layer}: gradient {kind_of_elements(greatest, norm)}{part}{_on_rank(block)}"
+
+
+def _origin_of_run(block: Block, row: int) -> Origin | None:
+    """Of a run that does not say which layers broke."""
+    for name, words in _OTHER_METRICS.items():
+        value, known = _known_metric(block, row, name)
+        if not known or (value <= 0.0 if name == "nonfinite" else math.isfinite(value)):
+            continue
+        if name == "nonfinite" and math.isfinite(value):
+            return Origin(f"{words} {_UNKNOWN} ({counted(int(value), 'value')}){_on_rank(block)}")
+        return Origin(f"{words} {kind_of(value)}{_on_rank(block)}")
+    return None
+
+
+def _on_rank(block: Block) -> str:
+    return f" on rank {block.rows.rank}" if block.rows.rank else ""
+
+
+def _words_of_losses(losses: dict[str, float]) -> str:
+    kinds = {kind_of(value) for value in losses.values()}
+    kind = kinds.pop() if len(kinds) == 1 else _UNKNOWN
+    return f"{' and '.join(losses)} {kind}"
+
+
+def _why(block: Block, row: int, losses: dict[str, float]) -> str:
     if _takes_turns(block, row):
-        return Origin(None, _after_other_steps(losses))
+        which = "one may have broken the other: " if len(losses) > 1 else ""
+        return f"{which}an activation, the data, or an optimizer's step earlier in this row"
+    _, known_L = _stat(block, row, "param_norm")
     gradients_L, _ = _stat(block, row, "grad_norm")
     has_gradient_L = ~is_absent(gradients_L)
     all_read = bool(known_L.any() and known_L[has_gradient_L].all())
-    return Origin(None, _AFTER_SOUND_PARAMETERS if all_read else _AFTER_ANYTHING)
-
-
-def _origin_elsewhere(block: Block, row: int) -> Origin | None:
-    """Another rank whose loss broke, and by the reduction of gradients this one's."""
-    rank = _metric(block, row, LOSS_BROKEN_ON)
-    if not math.isfinite(rank):
-        return None
-    return Origin(None, f"the loss of rank {int(rank)}: an activation or the data there")
+    return _AFTER_SOUND_PARAMETERS if all_read else _AFTER_ANYTHING
 
 
 def _stat(block: Block, row: int, name: str) -> tuple[NDArray[np.float32], Bools]:
@@ -75,17 +172,17 @@ def _stat(block: Block, row: int, name: str) -> tuple[NDArray[np.float32], Bools
     return values_L, ~is_absent(values_L)
 
 
-def _broken_losses(block: Block, row: int) -> list[str]:
-    """The losses of the training that are not finite."""
-    metrics = block.rows.metrics[row]
-    return [
-        name
+def _broken(block: Block, row: int, *, evaluated: bool) -> dict[str, float]:
+    """The losses of the training, or of an evaluation, that are not finite."""
+    metrics: Floats = block.rows.metrics[row]
+    return {
+        name: float(metrics[column])
         for column, name in enumerate(block.rows.metric_names)
         if is_loss(name)
-        and not is_of_evaluation(name)
+        and is_of_evaluation(name) is evaluated
         and not is_absent(metrics[[column]])[0]
         and not np.isfinite(metrics[column])
-    ]
+    }
 
 
 def _takes_turns(block: Block, row: int) -> bool:
@@ -95,14 +192,14 @@ def _takes_turns(block: Block, row: int) -> bool:
     return _metric(block, row, "alternating") > 0 and not num_steps <= 1
 
 
-def _after_other_steps(losses: list[str]) -> str:
-    # The words are a template for `str.format`, and the names are the user's.
-    names = " and ".join(losses).replace("{", "{{").replace("}", "}}")
-    which = f"the losses {names}, of which one may have broken the other" if losses[1:] else names
-    return f"{which}: an activation, the data, or an optimizer's step earlier in this row"
-
-
 def _metric(block: Block, row: int, name: str) -> float:
     """NaN where it is not recorded."""
+    return _known_metric(block, row, name)[0]
+
+
+def _known_metric(block: Block, row: int, name: str) -> tuple[float, bool]:
     column = block.rows.metric_columns.get(name)
-    return math.nan if column is None else float(block.rows.metrics[row, column])
+    if column is None:
+        return math.nan, False
+    value = block.rows.metrics[row, [column]]
+    return float(value[0]), not bool(is_absent(value)[0])

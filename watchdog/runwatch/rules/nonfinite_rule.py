@@ -58,7 +58,7 @@ NON_FINITE: Final = Rule(
     keep_firing_for=Span(steps=20),
     keep_doublings=_MOST_DOUBLINGS,
     severity=Severity.CRITICAL,
-    summary=Template("NaN or infinity since step {onset_step}{in_layers}, first in {first_layer}"),
+    summary=Template("{origin} at step {onset_step}{spread}"),
     runbook="docs/runbooks/non-finite.md",
     diagnosis=Diagnosis(
         causes=(
@@ -98,7 +98,7 @@ NON_FINITE_EVALUATION: Final = Rule(
     keep_firing_for=Span(steps=20),
     keep_doublings=_MOST_DOUBLINGS,
     severity=Severity.CRITICAL,
-    summary=Template("the loss of an evaluation is NaN or infinite since step {onset_step}"),
+    summary=Template("{origin} at step {onset_step}, in an evaluation"),
     runbook="docs/runbooks/non-finite-evaluation.md",
     diagnosis=Diagnosis(
         causes=(

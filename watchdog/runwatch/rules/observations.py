@@ -63,6 +63,8 @@ class Rows:
     """In the order in which they were told."""
     output_sizes: tuple[int, ...] = ()
     """See `Layout.output_sizes`."""
+    layer_sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How many elements each layer has, as far as that is known."""
 
     @property
     def num_rows(self) -> int:
@@ -91,6 +93,7 @@ class Rows:
             rank=self.rank,
             named=self.named,
             output_sizes=self.output_sizes,
+            layer_sizes=self.layer_sizes,
         )
 
     @classmethod
@@ -123,6 +126,7 @@ class Rows:
             unplaced={} if num_steps else _numbers_of(frame.events),
             named=_named_in(frame),
             output_sizes=() if layout is None else layout.output_sizes,
+            layer_sizes={} if layout is None else layout.sizes,
         )
 
 

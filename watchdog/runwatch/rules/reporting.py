@@ -157,12 +157,18 @@ def _facts(rule: Rule, alert: Alert, episode: Episode, now: Moment, rank: int) -
         "rank": rank,
         "rule": rule.name,
         "severity": rule.severity.value,
-        "first_layer": episode.culprits.origin or episode.culprits.first or "the run",
+        "first_layer": episode.culprits.first or "the run",
         "worst_layer": episode.culprits.worst or "the run",
         "layers": ", ".join(episode.culprits.layers),
         "in_layers": _in_layers(episode.culprits.num_layers),
         "named": episode.culprits.named,
+        "origin": episode.culprits.origin or episode.culprits.first or "the run",
+        "spread": _spread(episode.culprits),
     }
+
+
+def _spread(culprits: Culprits) -> str:
+    return f"{culprits.spread}; {culprits.why}" if culprits.why else culprits.spread
 
 
 def _in_layers(num_layers: int) -> str:

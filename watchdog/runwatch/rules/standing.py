@@ -175,7 +175,9 @@ class Standing:
         assert self.episode is not None
         known = self.episode.culprits
         first = known.first if known.origin else known.first or culprits.first
-        culprits = replace(culprits, first=first, origin=known.origin)
+        if known.origin:
+            culprits = replace(culprits, origin=known.origin, why=known.why)
+        culprits = replace(culprits, first=first)
         value = self.episode.value if value is None else value
         self.episode = replace(self.episode, culprits=culprits, value=value)
 

@@ -27,7 +27,9 @@ TEXTS: Final = frozenset(
         "layers",
         "in_layers",
         "named",
+        "origin",
         "phase",
+        "spread",
         "where",
     )
 )

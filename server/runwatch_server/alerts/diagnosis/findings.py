@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -24,7 +25,9 @@ from runwatch.rules.evidence import (
     order_signs,
     scaler_signs,
 )
+from runwatch.rules.nonfinite_rule import IN_CODE_NAMES
 from runwatch_server.alerts import event_queries
+from runwatch_server.alerts.diagnosis.broken_layers import GRADIENT, BrokenLayers, LayerReader
 from runwatch_server.alerts.diagnosis.run_signs import (
     ChangedBefore,
     bundles_of,
@@ -60,9 +63,13 @@ class Deviation:
     series: str
     layer: str | None
     departure: Departure
+    told: str = ""
+    """In words, where those of a departure would not do."""
 
     @property
     def words(self) -> str:
+        if self.told:
+            return self.told
         name = self.series if self.layer is None else f"{self.series} of {self.layer}"
         before, value = number(self.departure.before, 3), number(self.departure.value, 3)
         return f"{name} went from {before} to {value} at step {count(self.departure.step)}"
@@ -116,6 +123,7 @@ class SignFinder:
             if (found := departure(series[name], began)) is not None
         }
         layers, num_layers = await self._layers(alert)
+        broken = await self._broken_layers(alert, series)
         async with self.database.read() as connection:
             events = await event_queries.list_run_events(
                 connection,
@@ -151,7 +159,7 @@ class SignFinder:
             signs[Sign.STEP_SLOWER] = Deviation("step_time", None, far["step_time"]).words
         return Findings(
             signs,
-            _order(far, layers),
+            _order(far, layers, broken),
             changed_before(events, of_lr, of_scaler, of_run),
             bundles_of(events),
             hosts.get(alert.rank),
@@ -189,25 +197,48 @@ class SignFinder:
         return {Sign.PARAMETER_BROKEN: f"the parameter {layer} was broken already"}
 
     async def _layers(self, alert: AlertRecord) -> tuple[dict[str, Departure], int]:
-        """The layers whose gradient left its usual range first, and the number of layers."""
+        """The layers whose gradient left its usual range first, and the number of layers. What is
+        left of a gradient that is not finite is no departure: all NaN, it has a norm of 0."""
         if alert.facts.first_layer is None:
             return {}, 0
-        try:
-            layers, series = await self.reader.all_layers(alert.run_id, "grad_norm", _window(alert))
-        except NotFoundError:
+        norms = await self._of_layers(alert).read(GRADIENT)
+        if norms is None:
             return {}, 0
-        if series.values is None:
-            return {}, len(layers)
-        steps = series.buckets.steps
         found = {
             name: gone
-            for column, name in enumerate(layers)
-            if (gone := departure(Recorded.of(steps, series.values[:, column]), alert.onset_step))
+            for column, name in enumerate(norms.names)
+            if (
+                gone := departure(
+                    Recorded.of(norms.steps_N, norms.values_NL[:, column]), alert.onset_step
+                )
+            )
         }
         # Gradients flow from the loss to the first layer: within one step the last layer failed
         # first.
         first = sorted(found.items(), key=lambda one: one[1].step)[:_MOST_LAYERS]
-        return dict(first), len(layers)
+        return dict(first), len(norms.names)
+
+    async def _broken_layers(
+        self, alert: AlertRecord, series: Mapping[str, Recorded]
+    ) -> list[BrokenLayers]:
+        """Looked for only where the run's own numbers, or the rule, say that something broke."""
+        is_broken = alert.rule in IN_CODE_NAMES or bool(
+            (~(series["nonfinite"].values_N <= 0.0)).any()
+            or (~np.isfinite(series["loss"].values_N)).any()
+        )
+        if not is_broken:
+            return []
+        skipped = series["skipped"]
+        steps: list[int] = skipped.steps_N[skipped.values_N > 0.0].tolist()
+        return await self._of_layers(alert).broken(alert.onset_step, alert.facts.first_layer, steps)
+
+    def _of_layers(self, alert: AlertRecord) -> LayerReader:
+        return LayerReader(self.reader, alert.run_id, _window(alert))
+
+
+def _is_sum_of_broken(name: str, gone: Departure) -> bool:
+    """Whether a metric only sums up what is told of the layers."""
+    return name == "nonfinite" or (name == GRADIENT and not math.isfinite(gone.value))
 
 
 def _window(alert: AlertRecord) -> Window:
@@ -222,7 +253,23 @@ def _window(alert: AlertRecord) -> Window:
     )
 
 
-def _order(far: Mapping[str, Departure], layers: Mapping[str, Departure]) -> list[Deviation]:
-    found = [Deviation(name, None, gone) for name, gone in in_order(far)]
-    found += [Deviation("grad_norm", name, gone) for name, gone in layers.items()]
+def _order(
+    far: Mapping[str, Departure],
+    layers: Mapping[str, Departure],
+    broken: Sequence[BrokenLayers],
+) -> list[Deviation]:
+    """Within a step parameters and activations break before the loss, and gradients after it."""
+    is_gradient_broken = any(one.series == GRADIENT for one in broken)
+    told = [
+        Deviation(one.series, one.layer, Departure(one.step, one.value, math.nan), one.words)
+        for one in broken
+    ]
+    found = [one for one in told if one.series != GRADIENT]
+    found += [
+        Deviation(name, None, gone)
+        for name, gone in in_order(far)
+        if not (is_gradient_broken and _is_sum_of_broken(name, gone))
+    ]
+    found += [one for one in told if one.series == GRADIENT]
+    found += [Deviation(GRADIENT, name, gone) for name, gone in layers.items()]
     return sorted(found, key=lambda one: one.departure.step)

@@ -117,6 +117,47 @@ def test_what_the_hook_knows_of_layers_left_out_decides_which_cause_is_first(
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("nan_from", "words"),
+    [
+        (
+            101,
+            [
+                "head: gradient NaN or infinite (1 value) at step 100",
+                "loss went from 2.02 to NaN at step 101",
+                "gradient of 1 more layer at step 101",
+            ],
+        ),
+        (
+            100,
+            [
+                "loss went from 2.02 to NaN at step 100",
+                "gradient of 1 layer at step 100",
+                "gradient of 1 more layer at step 101",
+            ],
+        ),
+    ],
+)
+def test_a_gradient_that_is_not_finite_is_said_to_be_broken_and_not_to_have_gone_to_0(
+    start_service: StartService, nan_from: int, words: list[str]
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.send(healthy(100), first_step=0)
+            loss = math.nan if nan_from == 100 else 2.0
+            await bench.send([loss], first_step=100, nonfinite=(0.0, 1.0))
+            await bench.send([math.nan] * 5, first_step=101, nonfinite=(4.0, 4.0))
+            await bench.settle()
+            (alert,) = [one for one in await bench.alerts() if one.rule == "NonFinite"]
+            found = await card(bench, alert)
+
+            assert [one.words for one in found.order] == words
+            assert f"First: {'; '.join(words)}\n" in found.short
+
+    asyncio.run(scenario())
+
+
 def test_an_alert_of_another_rank_at_the_same_time_came_not_before(
     start_service: StartService,
 ) -> None:
