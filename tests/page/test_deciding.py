@@ -73,22 +73,44 @@ def test_what_rules_may_do_is_chosen_and_a_proposal_rejected(
     expect(page.locator(".station-broken .station-name")).to_have_text("Rejected")
 
 
-def test_what_the_trainer_does_not_allow_is_said_when_it_is_asked_for(
+def test_what_the_trainer_does_not_allow_cannot_be_asked_for_and_the_missing_word_is_named(
     window: OpenWindow, service: RealService
 ) -> None:
-    run = SentRun(service, "allows little", allow=("checkpoint",))
+    run = SentRun(service, "allows little", layers=("embed", "head"), allow=("checkpoint",))
+    run.send([2.0] * 10, [0.1, 0.2])
+    run.send(["NaN"] * 5, [0.1, "NaN"])
+    alert_id = run.wait_for_alert("NonFinite")
+    visitor = window()
+    page = visitor.open(f"/runs/{run.id}/act")
+
+    expect(page.get_by_role("button", name="Checkpoint")).to_be_enabled()
+    expect(page.get_by_role("button", name="Stop")).to_be_disabled()
+    expect(page.locator("#refused")).to_contain_text(
+        'allow=(..., "detail", "lower_lr", "rollback", "stop")'
+    )
+    for place in (f"/runs/{run.id}/act", f"/alerts/{alert_id}"):
+        page = visitor.open(place)
+        proposal = page.locator(".trip[data-state='proposed']")
+        expect(proposal.get_by_role("button", name="Approve")).to_be_disabled()
+        expect(proposal).to_contain_text('allow=(..., "rollback")')
+        expect(proposal).to_contain_text("Nothing waits for it")  # the policy is observe
+        expect(page.get_by_role("heading", name="Proposed", exact=True)).to_be_visible()
+    visitor.shoot("act-not-allowed")
+
+
+def test_what_became_of_an_action_is_its_heading(window: OpenWindow, service: RealService) -> None:
+    run = SentRun(service, "refuses", allow=("checkpoint", "rollback"))
     run.send([2.0] * 10)
     page = window().open(f"/runs/{run.id}/act")
-    expect(page.get_by_role("button", name="Stop")).to_be_visible()
-    assert "allow=(" not in page.locator("#actions").inner_text()
+    outcomes = {"rejected": "Refused", "failed": "Failed", "applied": "Rolled back"}
+    for state, outcome in outcomes.items():
+        ordered = {"action": {"kind": "rollback"}}
+        command = service.ask("POST", f"/runs/{run.id}/commands", ordered)["id"]
+        receipt = {"command_id": command, "attempt": 1, "rank": 0, "state": state, "step": 9}
+        service.ask("POST", f"/commands/{command}/receipt", receipt)
 
-    page.get_by_role("button", name="Stop").click()
-
-    dialog = page.get_by_role("dialog", name="Not allowed by the trainer")
-    expect(dialog).to_contain_text('allow=(..., "stop")')
-    page.keyboard.press("Escape")
-    expect(dialog).to_be_hidden()
-    expect(page.get_by_role("button", name="Stop")).to_be_focused()
+        expect(page.locator("#actions h3")).to_have_text([outcome])
+    expect(page.locator("#earlier .tag")).to_have_text(["Failed", "Refused"])
 
 
 def test_a_checkpoint_can_be_chosen_and_the_bad_batches_left_out(

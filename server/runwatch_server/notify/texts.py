@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
+from runwatch.commands import CommandState
 from runwatch.number_texts import count, counted, number
 from runwatch.terminal_text import readable, readable_line
 from runwatch_server.alerts.actions.rungs import ladder_in_words
@@ -111,10 +112,19 @@ def done_about(commands: Sequence[CommandRecord]) -> str:
     told = [
         f"{command.kind}: {command.state}"
         + ("" if command.ended_step is None else f" at step {count(command.ended_step)}")
-        + (", waits for a person's approval" if command.state == "proposed" else "")
+        + _standing_of_proposal(command)
         for command in reversed(commands)
     ]
     return "; ".join(told) or "nothing was ordered"
+
+
+def _standing_of_proposal(command: CommandRecord) -> str:
+    """What becomes of it, whatever the run's policy: under `observe` it waits for nobody."""
+    if command.state is not CommandState.PROPOSED:
+        return ""
+    if command.after_id is not None:
+        return ", once another command has ended"
+    return ", and done only if a person approves it"
 
 
 def layers_about(case: Case) -> str:

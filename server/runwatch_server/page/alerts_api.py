@@ -6,6 +6,7 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 
 from runwatch.alerts import AlertState
+from runwatch.commands import ACTION_KINDS
 from runwatch.rules import Rule
 from runwatch.vocabulary import AlertId, RunId, Severity
 from runwatch_server.alerts.actions.rungs import recovery_after
@@ -13,6 +14,7 @@ from runwatch_server.alerts.records import AlertFilter, AlertRecord
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.commands import event_queries as command_event_queries
+from runwatch_server.commands.queries import find_addressee
 from runwatch_server.commands.records import CommandRecord
 from runwatch_server.notify.cases import labels_of_alert
 from runwatch_server.notify.silences import Silence, list_silences
@@ -149,12 +151,17 @@ async def _command_travels(
 ) -> list[Travel]:
     async with services.database.read() as connection:
         num_ranks = await count_ranks(connection, alert.run_id)
+        addressee = await find_addressee(connection, alert.run_id)
+        allow = ACTION_KINDS if addressee is None else addressee.allow
+        policy = None if addressee is None else addressee.policy
         return [
             travel_of(
                 command,
                 await command_event_queries.list_events(connection, alert.run_id, command.id),
                 num_ranks=num_ranks.get(command.attempt, 1),
                 recovery=recovery_after(alert, command),
+                allow=allow,
+                policy=policy or services.settings.policy,
             )
             for command in commands
         ]

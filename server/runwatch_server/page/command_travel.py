@@ -1,13 +1,23 @@
 """The progress of a command, station by station, as the page draws it. No I/O."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from runwatch.commands import AnyAction, Checkpoint, CommandState, Detail, LowerLr, Rollback, Stop
+from runwatch.commands import (
+    ACTION_KINDS,
+    AnyAction,
+    Checkpoint,
+    CommandState,
+    Detail,
+    LowerLr,
+    Rollback,
+    Stop,
+)
 from runwatch.ladders import CURES
 from runwatch.number_texts import count
+from runwatch.vocabulary import PolicyMode
 from runwatch_server.alerts.records import Recovery
 from runwatch_server.commands.records import CommandEvent, CommandRecord
 
@@ -46,10 +56,32 @@ class Travel:
     words: str
     stations: tuple[Station, ...]
     answers: tuple[RankAnswer, ...]
+    is_allowed: bool = True
+    """Whether the trainer's allow-list has its kind of action; if not, approving it is in vain."""
+    is_awaited: bool = True
+    """Whether it waits for a person, if it is a proposal: under `observe` nothing does."""
 
     @property
     def is_under_way(self) -> bool:
         return not self.command.state.is_ended
+
+    @property
+    def needs_attention(self) -> bool:
+        is_proposal = self.command.state is CommandState.PROPOSED
+        return self.is_under_way and (self.is_awaited or not is_proposal)
+
+    @property
+    def outcome(self) -> str:
+        """How it stands or ended, as a heading says it."""
+        match self.command.state:
+            case CommandState.PROPOSED:
+                return "Proposed"
+            case CommandState.APPLIED:
+                return _DONE[self.command.kind]
+            case state if state.is_ended:
+                return self.stations[-1].name
+            case _:
+                return "On its way"
 
 
 _ROAD: Final = (
@@ -58,6 +90,15 @@ _ROAD: Final = (
     (CommandState.ACCEPTED, "Agreed", "the ranks agree on a step"),
     (CommandState.APPLIED, "Applied", "at the boundary of that step"),
 )
+
+
+_DONE: Final = {
+    "checkpoint": "Checkpoint written",
+    "detail": "Looked closely",
+    "lower_lr": "Learning rate changed",
+    "rollback": "Rolled back",
+    "stop": "Stopped",
+}
 
 
 def words_of(action: AnyAction) -> str:
@@ -94,8 +135,11 @@ def travel_of(
     *,
     num_ranks: int = 1,
     recovery: Recovery | None = None,
+    allow: Collection[str] = ACTION_KINDS,
+    policy: PolicyMode = PolicyMode.ASK,
 ) -> Travel:
-    """The progress of a command; `recovery` is that of the alert that caused it."""
+    """The progress of a command; `recovery` is that of the alert that caused it, `allow` what the
+    trainer allows, and `policy` the run's."""
     first = {event.kind: event for event in reversed(events)}
     answers = _answers(events)
     stations = [*_proposal(command, first), *_road(command, first, answers, num_ranks)]
@@ -106,6 +150,8 @@ def travel_of(
         words=words_of(command.action),
         stations=tuple(stations),
         answers=answers,
+        is_allowed=command.kind in allow,
+        is_awaited=policy is PolicyMode.ASK and command.after_id is None,
     )
 
 

@@ -47,8 +47,7 @@ class ActionButton:
     kind: str
     label: str
     is_allowed: bool
-    """Whether the trainer allows it. If not, that is said when the action is ordered, not
-    before."""
+    """Whether the trainer allows it."""
 
 
 @router.get("/runs/{run_id}/actions", dependencies=[require(KeyScope.READ)])
@@ -78,6 +77,7 @@ async def actions_on_run(services: Services, run: Run, principal: Principal) -> 
     proposals = [trip for trip in trips if trip.command.state is CommandState.PROPOSED]
     return {
         "buttons": _buttons(addressee),
+        "refused": [kind for kind in ACTION_KINDS if kind not in addressee.allow],
         "objection": _objection(addressee, may_control=principal.allows(KeyScope.CONTROL)),
         "proposals": proposals,
         "moving": [trip for trip in trips if trip.is_under_way and trip not in proposals],
@@ -122,6 +122,8 @@ async def _command_travels(services: Services, run: Run) -> tuple[list[Travel], 
                 await command_event_queries.list_events(connection, run.id, command.id),
                 num_ranks=num_ranks.get(command.attempt, 1),
                 recovery=_recovery(command, alerts),
+                allow=addressee.allow,
+                policy=addressee.policy or services.settings.policy,
             )
             for command in commands
         ]

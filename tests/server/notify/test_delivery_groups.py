@@ -7,10 +7,12 @@ import pytest
 from tests.server.notify.factories import FIRED_AT, a_case, a_delivery
 
 from runwatch.alerts import AlertState
-from runwatch.vocabulary import AlertId, Severity
+from runwatch.commands import CommandState, Rollback
+from runwatch.vocabulary import AlertId, CommandId, Severity
 from runwatch_server.alerts.diagnosis.card import short_of
 from runwatch_server.alerts.diagnosis.findings import NOTHING
 from runwatch_server.alerts.records import Facts, PeakFacts, Resolution
+from runwatch_server.commands.records import CommandRecord
 from runwatch_server.notify.delivery_groups import (
     Verdict,
     group_deliveries,
@@ -156,6 +158,33 @@ def test_a_message_says_what_where_since_when_what_was_done_and_where_to_look() 
         "Dedup key: k1",
     ):
         assert line in body.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("after_id", "words"),
+    [
+        (None, "Done: rollback: proposed, and done only if a person approves it"),
+        (CommandId("B"), "Done: rollback: proposed, once another command has ended"),
+    ],
+)
+def test_no_message_claims_that_a_proposal_waits_for_somebody(
+    after_id: CommandId | None, words: str
+) -> None:
+    proposal = CommandRecord(
+        run_id=a_case().alert.run_id,
+        id=CommandId("C"),
+        attempt=1,
+        action=Rollback(),
+        state=CommandState.PROPOSED,
+        reason="",
+        requested_by="alert:A",
+        after_id=after_id,
+        created_at=1.0,
+        expires_at=2.0,
+    )
+    body = body_of([replace(a_case(), commands=(proposal,))], url="", dedup_key="k")
+
+    assert words in body.splitlines()
 
 
 def test_a_long_summary_is_cut_in_the_title_and_whole_below() -> None:

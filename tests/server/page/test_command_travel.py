@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from runwatch.commands import AnyAction, Checkpoint, CommandState, LowerLr, Rollback, Stop
-from runwatch.vocabulary import CommandId, RunId
+from runwatch.vocabulary import CommandId, PolicyMode, RunId
 from runwatch_server.alerts.records import Recovery
 from runwatch_server.commands.records import CommandEvent, CommandRecord
 from runwatch_server.page.command_travel import Travel, travel_of, words_of
@@ -49,6 +49,58 @@ def test_a_proposal_waits_at_its_first_station() -> None:
         "Agreed": "ahead",
         "Applied": "ahead",
     }
+
+
+@pytest.mark.parametrize(
+    ("state", "events", "outcome"),
+    [
+        (CommandState.PROPOSED, ["proposed"], "Proposed"),
+        (CommandState.DELIVERED, ["queued", "delivered"], "On its way"),
+        (CommandState.APPLIED, ["queued", "delivered", "accepted", "applied"], "Rolled back"),
+        (CommandState.REJECTED, ["queued", "delivered"], "Refused"),
+        (CommandState.FAILED, ["queued", "delivered"], "Failed"),
+        (CommandState.EXPIRED, ["queued"], "Expired"),
+        (CommandState.CANCELLED, ["proposed"], "Rejected"),
+        (CommandState.CANCELLED, ["proposed", "queued"], "Withdrawn"),
+    ],
+)
+def test_the_heading_of_a_command_is_its_outcome(
+    state: CommandState, events: list[str], outcome: str
+) -> None:
+    travel = travel_of(replace(ROLLBACK, state=state), [event(kind) for kind in events])
+
+    assert travel.outcome == outcome
+
+
+@pytest.mark.parametrize("recovery", [None, *Recovery])
+def test_a_rollback_is_called_one_whatever_came_of_it(recovery: Recovery | None) -> None:
+    command = replace(ROLLBACK, state=CommandState.APPLIED)
+
+    assert travel_of(command, [event("applied")], recovery=recovery).outcome == "Rolled back"
+
+
+@pytest.mark.parametrize(
+    ("policy", "after_id", "waits"),
+    [
+        (PolicyMode.ASK, None, True),
+        (PolicyMode.OBSERVE, None, False),
+        (PolicyMode.AUTO, CommandId("B"), False),
+    ],
+)
+def test_only_under_ask_a_proposal_waits_for_a_person(
+    policy: PolicyMode, after_id: CommandId | None, waits: bool
+) -> None:
+    command = replace(ROLLBACK, state=CommandState.PROPOSED, after_id=after_id)
+    travel = travel_of(command, [event("proposed")], policy=policy)
+
+    assert (travel.is_awaited, travel.needs_attention) == (waits, waits)
+
+
+def test_approving_what_the_trainer_does_not_allow_is_in_vain() -> None:
+    command = replace(ROLLBACK, state=CommandState.PROPOSED)
+
+    assert travel_of(command, [event("proposed")]).is_allowed
+    assert not travel_of(command, [event("proposed")], allow={"checkpoint"}).is_allowed
 
 
 def test_what_was_delivered_waits_for_the_ranks_to_agree() -> None:

@@ -67,8 +67,3 @@ if (policy) {
 
 const rollback = section.querySelector("form[data-kind=rollback]");
 if (rollback) rollbackDialog(rollback, run);
-
-document.getElementById("act-refused")?.addEventListener("opening", ({ detail: opener }) => {
-  document.getElementById("refused-action").textContent = opener.textContent;
-  document.getElementById("refused-kind").textContent = opener.dataset.kind;
-});
