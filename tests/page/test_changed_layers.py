@@ -55,7 +55,7 @@ def test_layers_of_before_are_rows_of_their_own_and_hatched_where_they_were_not(
             canvas.hover(position={"x": x, "y": (index + 0.5) * height})
             expect(reading).to_contain_text(f"{name} at step {step}")
             if is_recorded:
-                expect(reading).to_contain_text("its median")
+                expect(reading).to_contain_text("its usual")
             else:
                 expect(reading).to_contain_text("not recorded")
     visitor.shoot("run-changed-layers")

@@ -266,7 +266,7 @@ def test_a_click_on_a_cell_shows_the_layer_its_neighbours_and_the_worst_of_the_s
     expect(layers.locator(".layer h3")).to_contain_text("and its neighbours")
     expect(layers.locator(".layer")).to_have_attribute("data-drawn", "0-2999")
     expect(layers.locator(".layer .readout > span")).to_have_count(3)
-    expect(layers.locator(".worst h3")).to_contain_text("Worst layers at step 1")
+    expect(layers.locator(".worst h3")).to_contain_text("Layers at step 1")
     expect(page).to_have_url(re.compile(r"step=1\d+"))
     layers.locator(".worst tbody button").nth(3).click()
     expect(layers.locator(".layer .readout > span").first).to_be_visible()
@@ -423,7 +423,7 @@ def test_news_leave_the_focus_where_the_reader_has_it(window: OpenWindow, runs: 
 
     stream.send(20, curve(20, 20), stats=layer_stats(layout, 20))
 
-    expect(worst.locator("h3")).to_have_text("Worst layers at step 39")
+    expect(worst.locator("h3")).to_have_text("Layers at step 39")
     expect(embedding).to_be_focused()
 
 

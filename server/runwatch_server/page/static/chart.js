@@ -6,8 +6,8 @@ import { MissingLibraryError, loadPlotly } from "./plotly_loader.js";
 import { emptyWords, readoutOf } from "./readout.js";
 import { loadSeries } from "./series.js";
 import { margins, moveByKeys, pointAlong } from "./step_axis.js";
-import { extentOf, rangeAround, ticksOfLog, ticksOfSmall, ticksOfTime } from "./ticks.js";
-import { brokenSpans, gapSpans, stretch, tracesOf, upright } from "./traces.js";
+import { clipOf, extentOf, rangeAround, ticksOfLog, ticksOfSmall, ticksOfTime } from "./ticks.js";
+import { arrows, brokenSpans, gapSpans, stretch, tracesOf, upright } from "./traces.js";
 
 const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false, scrollZoom: false };
 const COARSE = matchMedia("(pointer: coarse)");
@@ -190,6 +190,9 @@ export class Chart {
       bandColour: colours.bands[one.colour % colours.bands.length],
       badColour: colours.broken,
     }));
+    this.clip = this.isLog ? null : clipOf(this.#loaded.filter((one) => !one.isLimit));
+    if (this.clip) traces.push(arrows(this.clip.beyond, colours));
+    this.figure.dataset.beyond = this.clip ? this.clip.beyond.map((one) => one.value).join(" ") : "";
     const measured = shown.filter((one) => !one.isFaint).map((one) => one.data);
     const broken = brokenSpans(measured, colours.brokenBg);
     const gaps = gapSpans(measured, colours.faint);
@@ -245,10 +248,10 @@ export class Chart {
   /** Ticks of our own where Plotly's are too many (a logarithmic axis) or too long (12300000). */
   #ticks() {
     const measured = this.#loaded.filter((one) => !one.isLimit);
-    const extent = extentOf(measured, this.isLog);
+    const extent = this.clip?.extent ?? extentOf(measured, this.isLog);
     // Where nothing finite is, Plotly would make up numbers for its axis.
     if (!extent) return measured.length < this.#loaded.length ? {} : { showticklabels: false };
-    const range = rangeAround(...extent, this.isLog, measured.length < this.#loaded.length);
+    const range = rangeAround(...extent, this.isLog, this.clip || measured.length < this.#loaded.length);
     if (this.isLog) return { ...range, ...ticksOfLog(...extent) };
     const size = Math.max(...extent.map(Math.abs));
     if (size > 0 && size < SMALL) return { ...range, ...ticksOfSmall(...(range.range ?? extent)) };

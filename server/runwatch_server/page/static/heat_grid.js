@@ -1,6 +1,6 @@
 // The numbers behind a heat map: which colour each cell has, and where each layer first broke.
 import { holesOf } from "./gaps.js";
-import { median } from "./numbers.js";
+import { lastAtMost, median } from "./numbers.js";
 
 const DECADES = 3;
 
@@ -31,8 +31,8 @@ function onsetsOf(answer, broken, columns) {
 }
 
 /** How values become a place on the colour scale, 0 to 1. `size`: by their logarithm, over all
-    layers. `own`: by how far each is from its own layer's median, three halvings or doublings each
-    way, so that an onset stands out whatever the layers' sizes. `peers`: by how far each is from the
+    layers. `own`: by how far each is from what is usual for its layer, three halvings or doublings
+    each way, so that an onset stands out whatever the layers' sizes. `peers`: by how far each is from the
     median of its column, up to half and double, so that whoever differs from the others stands out. */
 export function scaleOf(grid, mode) {
   if (mode === "own") return ownScale(grid);
@@ -57,15 +57,56 @@ function linear(finite) {
 }
 
 function ownScale(grid) {
-  const middles = grid.values.map((row) => median(Array.from(row)));
   return {
     place: (layer) => {
-      const middle = middles[layer];
-      if (!(middle > 0)) return (value) => (value > 0 ? 1 : 0.5);
-      return (value) => (value > 0 ? 0.5 + Math.log2(value / middle) / 6 : 0);
+      const usual = usualOf(grid, layer);
+      return (value, column) => {
+        const middle = usual(column);
+        if (!(middle > 0)) return value > 0 ? 1 : 0.5;
+        return value > 0 ? 0.5 + Math.log2(value / middle) / 6 : 0;
+      };
     },
-    middles, from: 1 / 8, to: 8, isLog: true, isOwn: true,
+    usual: (layer, column) => usualOf(grid, layer)(column),
+    from: 1 / 8, to: 8, isLog: true, isOwn: true,
   };
+}
+
+/** Columns before one whose median is what is usual there; at least so many at the beginning. */
+const TRAILING = 64;
+const FEWEST = 8;
+
+/** What is usual for a layer at a column: its median in the healthy past, if `grid.healthy` knows it
+    by the layer's name; else its median over the columns before. A median over all columns would
+    be that of the trouble, once it has lasted for half of them, and show the healthy past as strange. */
+function usualOf(grid, layer) {
+  const known = grid.healthy?.get(grid.layers[layer]);
+  if (known !== undefined) return () => known;
+  grid.usual ??= new Map();
+  if (!grid.usual.has(layer)) grid.usual.set(layer, trailing(grid.values[layer]));
+  const usual = grid.usual.get(layer);
+  return (column) => usual[column];
+}
+
+function trailing(row) {
+  const window = [];
+  const insert = (value) => { if (Number.isFinite(value)) window.splice(lastAtMost(window, value) + 1, 0, value); };
+  const remove = (value) => { if (Number.isFinite(value)) window.splice(lastAtMost(window, value), 1); };
+  row.slice(0, FEWEST).forEach(insert);
+  const usual = new Float64Array(row.length);
+  row.forEach((_, column) => {
+    if (column > FEWEST) insert(row[column - 1]);
+    if (column > TRAILING) remove(row[column - 1 - TRAILING]);
+    const half = window.length >> 1;
+    usual[column] = !window.length ? NaN : window.length % 2 ? window[half] : (window[half - 1] + window[half]) / 2;
+  });
+  return usual;
+}
+
+/** The median of each layer over a heat map of healthy steps, by the layers' names; layers without
+    values have none. */
+export function mediansOf(grid) {
+  return new Map(grid.layers.map((name, layer) => [name, median(Array.from(grid.values[layer]))])
+    .filter(([, middle]) => middle !== undefined));
 }
 
 function peersScale(grid) {
@@ -79,22 +120,33 @@ function peersScale(grid) {
   };
 }
 
+/** Times what is usual, or the inverse, from which a layer stands out. */
+const APART = 3;
+
+/** Whether a layer of a step is not finite, or far from what is usual for it. */
+export const standsOut = ({ isBroken, ratio }) => isBroken || ratio >= APART || ratio <= 1 / APART;
+
 /** The layers of a step, the worst first: what is no number, by when it broke, then by distance
-    above its own median, then by size. `column`: a heat map of that one step; `grid`: the one in
-    view, which knows the medians; `onsets`: where layers broke, by their names. */
-export function worstLayers(column, grid, onsets) {
+    from what is usual for it, then by size. `column`: a heat map of that one step; `grid`: the one in
+    view, which knows what is usual; `onsets`: where layers broke, by their names. */
+export function worstLayers(step, column, grid, onsets) {
   const places = new Map(grid ? grid.layers.map((name, layer) => [name, layer]) : []);
   const broken = new Set(column.nonfinite.map(([layer]) => layer));
   return column.layers.map((name, layer) => {
     const value = column.values[layer]?.[0] ?? undefined;
     const place = places.get(name);
-    const middle = place === undefined ? undefined : median(Array.from(grid.values[place]));
-    return { name, value, isBroken: broken.has(layer), since: onsets.get(name),
-      ratio: value > 0 && middle > 0 ? value / middle : undefined };
+    const at = grid ? Math.max(0, lastAtMost(grid.steps, step)) : 0;
+    const middle = place === undefined ? undefined : usualOf(grid, place)(at);
+    const isBroken = broken.has(layer);
+    return { name, value, isBroken, since: onsets.get(name),
+      ratio: !isBroken && value >= 0 && middle > 0 ? value / middle : undefined };
   }).filter((row) => row.isBroken || row.value !== undefined)
     .sort((a, b) => (b.isBroken - a.isBroken) || (a.isBroken && firstStep(a) - firstStep(b)) || 0
-      || (b.ratio ?? 0) - (a.ratio ?? 0) || (b.value ?? 0) - (a.value ?? 0));
+      || distance(b) - distance(a) || (b.value ?? 0) - (a.value ?? 0));
 }
+
+/** A ratio of 0 is farther than any other; two of them differ by nothing. */
+const distance = ({ ratio }) => (ratio === undefined ? 0 : Math.min(Math.abs(Math.log2(ratio)), 1e9));
 
 /** Where nothing is known of its onset, a layer comes last; two infinities differ by nothing. */
 const firstStep = ({ since }) => since?.step ?? Number.MAX_SAFE_INTEGER;

@@ -4,7 +4,7 @@ import { getJson } from "./api.js";
 import { Chart } from "./chart.js";
 import { h } from "./dom.js";
 import { gapWords } from "./gaps.js";
-import { gridOf } from "./heat_grid.js";
+import { gridOf, mediansOf } from "./heat_grid.js";
 import { Heatmap, mapQuery, placeLines } from "./heatmap.js";
 import { LayerHistograms } from "./layer_histograms.js";
 import { count, counted, short } from "./numbers.js";
@@ -13,9 +13,16 @@ import { margins, moveByKeys, pointAlong } from "./step_axis.js";
 import { limitsOf } from "./thresholds.js";
 import { WorstLayers } from "./worst_layers.js";
 
+/** The healthy past: so many steps before the first open alert, and in how many columns. */
+const PAST = 4096;
+const PAST_POINTS = 64;
+const LEAST_PAST = 8;
+
 export class Layers {
   #asked = null;
   #row = 0;
+  /** What was asked for of the healthy past, and each layer's median in it. */
+  #past = {};
   /** The stat and the steps that the grid holds. */
   #held = "";
 
@@ -31,6 +38,7 @@ export class Layers {
     this.worst = new WorstLayers(section.querySelector(".worst"), (name) => this.show(name));
     this.histograms = new LayerHistograms(section.querySelector(".histograms"), run);
     this.layer = null;
+    this.onset = null;
     this.#listen();
     this.#chooseScale();
   }
@@ -70,10 +78,11 @@ export class Layers {
     const { trained } = this.axis;
     const wanted = `${this.stat.value} ${this.axis.range.join("-")}`;
     try {
-      const answer = await getJson(`/runs/${this.run}/heatmap?${this.#query()}`, asked);
+      const [answer, healthy] = await Promise.all([
+        getJson(`/runs/${this.run}/heatmap?${this.#query()}`, asked), this.#healthy()]);
       if (asked.signal.aborted) return;
       const before = this.grid;
-      this.grid = gridOf(answer, trained);
+      this.grid = Object.assign(gridOf(answer, trained), { healthy });
       this.#held = wanted;
       this.fault = "";
       this.#draw();
@@ -86,6 +95,28 @@ export class Layers {
       this.fault = error.message;
       this.#say(this.fault);
     }
+  }
+
+  /** Each layer's median before the first open alert, however far back that is from what is in
+      view; null where none is open, or nothing came before it. */
+  async #healthy() {
+    const { onset, axis } = this;
+    if (onset === null || onset - axis.first < LEAST_PAST) return null;
+    const wanted = `${this.stat.value} ${this.rank?.value} ${axis.first} ${onset}`;
+    if (this.#past.wanted !== wanted) {
+      const [from, to] = [Math.max(axis.first, onset - PAST), onset - 1];
+      const query = this.#query({ from, to, points: PAST_POINTS });
+      const answer = getJson(`/runs/${this.run}/heatmap?${query}`);
+      this.#past = { wanted, medians: answer.then((found) => mediansOf(gridOf(found, [from, to])), () => null) };
+    }
+    return this.#past.medians;
+  }
+
+  /** `onset`: where the first alert that is open began; null if none is. */
+  tell(onset) {
+    if (this.onset === onset) return;
+    this.onset = onset;
+    this.refresh();
   }
 
   #query(more = {}) {
@@ -126,7 +157,7 @@ export class Layers {
     if (!scale) return;
     const legend = this.section.querySelector(".legend");
     legend.querySelector(".ramp").style.background = this.map.legend();
-    legend.querySelector(".low").textContent = scale.isOwn ? "⅛ of own median" : short(scale.from);
+    legend.querySelector(".low").textContent = scale.isOwn ? "⅛ of usual" : short(scale.from);
     legend.querySelector(".high").textContent = scale.isOwn ? "8 ×" : short(scale.to);
     const broken = this.grid.onsets.filter((onset) => onset >= 0);
     const width = counted(this.grid.step_width, "step");
@@ -181,9 +212,9 @@ export class Layers {
 
   #read(cell) {
     const { step, worth, gap } = this.map.words(cell);
-    const { middles } = this.map.scale;
-    const ratio = middles && cell.isInside && !cell.broken && middles[cell.layer] > 0 && cell.value > 0
-      ? ` (${short(cell.value / middles[cell.layer])} × its median) ` : " ";
+    const usual = this.map.scale.usual?.(cell.layer, cell.column);
+    const ratio = cell.isInside && !cell.broken && usual > 0 && cell.value > 0
+      ? ` (${short(cell.value / usual)} × its usual) ` : " ";
     this.section.querySelector(".reading").replaceChildren(
       h("b", {}, this.grid.layers[cell.layer]), ` at step ${count(step)}: `, h("b", {}, worth), ratio, gap);
     this.#frame(cell);

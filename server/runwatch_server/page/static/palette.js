@@ -13,7 +13,7 @@ export function palette() {
     theme, series, bands: series.map((hex) => `${hex}2e`), faint: colour("--text-3"),
     bad: colour("--bad"), critical: colour("--bad"), warning: colour("--warn"), info: colour("--info"),
     broken: colour("--broken"), brokenBg: colour("--broken-bg"),
-    line: colour("--line"), grid: colour("--grid"), text: colour("--text-3"),
+    line: colour("--line"), grid: colour("--grid"), text: colour("--text-3"), textStrong: colour("--text"),
     font: colour("--font"), surface: colour("--surface-2"),
   };
   return known;

@@ -52,6 +52,13 @@ function uprights() {
   return [...starts, ...onsets].slice(0, 60);
 }
 
+/** Of what fires, or fired when the run ended; null if nothing does. */
+function firstOnset() {
+  const onsets = shown.alerts.filter((alert) => alert.severity !== "info" && alert.rank === 0
+    && (FIRING.includes(alert.state) || alert.resolution === "run_ended")).map((alert) => alert.onset_step);
+  return onsets.length ? Math.min(...onsets) : null;
+}
+
 async function tellStory() {
   const isToBeShown = turns.ask();
   const [events, alerts, commands, history] = await Promise.all([
@@ -68,6 +75,7 @@ async function tellStory() {
   const first = Math.min(...stretches.map((one) => one.first_step));
   timeline?.tell(storyOf({ events, alerts: alerts.alerts, commands: commands.commands, history, last }));
   ranks?.tell(history.ranks);
+  layers?.tell(firstOnset());
   if (stretches.length) axis.grow(first, last);
   view.dispatchEvent(new Event("change"));
   describeCursor();  // no longer why it could not be told

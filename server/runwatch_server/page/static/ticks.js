@@ -23,6 +23,67 @@ export function extentOf(loaded, isPositive) {
   return low <= high ? [low, high] : null;
 }
 
+/** Shares of the values, at each end, that may lie beyond a linear axis, and their least number. */
+const OUTLIERS = 0.05;
+const FEW_OUTLIERS = 3;
+/** So many values show what is usual. */
+const LEAST_VALUES = 16;
+/** Times the extent of the others by which outliers must exceed it, and up to which all stays. */
+const FLATTENING = 8;
+const KEPT = 3;
+
+/** Where a few values would flatten all others on a linear axis: its `extent` without them, and of
+    each stretch of them the farthest, as `beyond` (`{step, value, isUp}`). Null where none would. A
+    series that begins far away comes from there, and one that stays there at its end went there:
+    those are no outliers. */
+export function clipOf(loaded) {
+  const ups = loaded.map(({ data }) => data.high ?? data.value);
+  const downs = loaded.map(({ data }) => data.low ?? data.value);
+  const sides = [sideOf(ups, 1), sideOf(downs, -1)];
+  if (!sides[0] || !sides[1]) return null;
+  const usual = [-sides[1].edge, sides[0].edge];
+  const span = usual[1] - usual[0] || 0.05 * Math.max(...usual.map(Math.abs)) || 1;
+  const [up, down] = sides.map((side) => limitOf(side, span));
+  if (up === null && down === null) return null;
+  const isBeyond = (value) => (up !== null && value > up) || (down !== null && -value > down);
+  const beyond = loaded.flatMap(({ data }, index) => [
+    ...(up === null ? [] : peaks(data.steps, ups[index], up, 1)),
+    ...(down === null ? [] : peaks(data.steps, downs[index], down, -1)),
+  ]);
+  const kept = [...ups, ...downs].flat().filter((value) => value !== null && !isBeyond(value));
+  return { extent: [least(kept), -least(kept.map((value) => -value))], beyond };
+}
+
+const least = (values) => values.reduce((low, value) => Math.min(low, value), Infinity);
+
+/** Of the values of one side, upward or (negated) downward: the farthest, the farthest without the
+    few that may be outliers: at least where a series begins, and where it stays at its end. */
+function sideOf(series, sign) {
+  const held = series.map((values) => values.filter((value) => value !== null).map((value) => sign * value));
+  const ends = held.flatMap((values) => (values.length ? [values[0], Math.min(...values.slice(-1 - FEW_OUTLIERS))] : []));
+  const sorted = held.flat().sort((a, b) => a - b);
+  if (sorted.length < LEAST_VALUES) return null;
+  const most = Math.max(FEW_OUTLIERS, Math.floor(sorted.length * OUTLIERS));
+  return { far: sorted.at(-1), edge: Math.max(sorted.at(-1 - most), ...ends) };
+}
+
+const limitOf = ({ far, edge }, span) => (far > edge + FLATTENING * span ? edge + KEPT * span : null);
+
+/** The farthest of each stretch of values beyond a limit. */
+function peaks(steps, values, limit, sign) {
+  const found = [];
+  let isInside = false;
+  values.forEach((value, index) => {
+    const isBeyond = value !== null && sign * value > limit;
+    if (isBeyond && !(isInside && sign * found.at(-1).value >= sign * value)) {
+      if (isInside) found.pop();
+      found.push({ step: steps[index], value, isUp: sign > 0 });
+    }
+    isInside = isBeyond;
+  });
+  return found;
+}
+
 /** The range of an axis where Plotly cannot find it: where all values are as good as one, and where
     limits are drawn too, which may lie far beyond what is measured. */
 export function rangeAround(low, high, isLog, hasLimits) {

@@ -1,4 +1,5 @@
 // A series as Plotly's traces and shapes: a band, a line, and what is no number as what it is.
+import { short } from "./numbers.js";
 import { breaksOf, smooth } from "./series.js";
 
 const SYMBOLS = { nan: "x-thin", some: "x-thin", up: "triangle-up", down: "triangle-down" };
@@ -90,6 +91,22 @@ function marks(found, look) {
       symbol: found.map((mark) => SYMBOLS[mark.kind]), size: 8, color: look.badColour,
       line: { color: look.badColour, width: 2 },
     },
+    hoverinfo: "skip", showlegend: false,
+  };
+}
+
+const MOST_ARROWS = 12;
+
+/** What lies beyond the axis, as arrows with their values, the farthest ones first if there are
+    many: a value that only an arrow shows must be read. */
+export function arrows(beyond, colours) {
+  const shown = beyond.toSorted((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, MOST_ARROWS);
+  return {
+    type: "scatter", yaxis: "y2", mode: "markers+text", cliponaxis: false,
+    x: shown.map((one) => one.step), y: shown.map((one) => (one.isUp ? 0.97 : 0.03)),
+    text: shown.map((one) => ` ${short(one.value)}`), textposition: "middle right",
+    textfont: { color: colours.textStrong, size: 11 },
+    marker: { symbol: shown.map((one) => (one.isUp ? "arrow-up" : "arrow-down")), size: 9, color: colours.textStrong },
     hoverinfo: "skip", showlegend: false,
   };
 }

@@ -1,7 +1,7 @@
-// The layers that stand out at a step, as a table: not finite ones first, then by what they are of
-// their own median.
+// The layers that stand out at a step, as a table: not finite ones first, then by how far they are
+// from what is usual for them.
 import { h, refill } from "./dom.js";
-import { worstLayers } from "./heat_grid.js";
+import { standsOut, worstLayers } from "./heat_grid.js";
 import { count, short } from "./numbers.js";
 import { onsetsOf } from "./onsets.js";
 import { Turns } from "./turns.js";
@@ -23,11 +23,13 @@ export class WorstLayers {
     const isToBeShown = this.#turns.ask();
     try {
       const [column, onsets] = await Promise.all([ask(step, step, 1), this.#onsets(grid, ask)]);
-      const worst = worstLayers(column, grid, onsets);
+      const worst = worstLayers(step, column, grid, onsets);
+      const isCalm = worst.length > 0 && !worst.some(standsOut);
       if (!isToBeShown()) return;
-      this.place.querySelector("h3").textContent = `Worst layers at step ${count(step)}`;
+      this.place.querySelector("h3").textContent = `${isCalm ? "Layers" : "Worst layers"} at step ${count(step)}`;
       refill(this.place.querySelector("tbody"), ...worst.slice(0, SHOWN).map((row) => this.#line(row)));
-      this.says.hidden = worst.length > 0;
+      this.says.textContent = isCalm ? "No layer stands out." : "";
+      this.says.hidden = !isCalm && worst.length > 0;
     } catch (error) {
       if (!isToBeShown()) return;
       this.says.textContent = error.message;
