@@ -1,7 +1,7 @@
 # What a person does with this checkout. Everything lives in .venv, made by the first command.
 #
 #   make demo     a small GPT goes wrong at step 500, and Runwatch brings it back (under two minutes)
-#   make test     the tests: units, real servers, real trainers (under fifteen minutes)
+#   make test     the tests: units, real servers, real trainers (under ten minutes)
 #   make quick    of these, the ones that take no real processes
 #   make test-heavy  the rest: browsers, several ranks, other frameworks, replicas, faults
 #   make test-lowest  the quick tests of core and service with the oldest versions that are allowed
@@ -29,41 +29,47 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PIP_OPTIONS ?=
 DEMO_OPTIONS ?=
 TEST_OPTIONS ?=
+# Tests wait for other processes a third of their time: one worker more than there are processors. A
+# file is one worker's, with the service and the browser that its tests share.
+WORKERS ?= $(shell echo $$(( $$(nproc) + 1 )))
+SPREAD = -n $(WORKERS) --dist loadfile
+PYTEST = $(BIN)/python -m pytest $(SPREAD)
 
 # Images of machines often set it. Tests start hundreds of processes, and each would compile our code
 # anew: that is a quarter of the start of a service.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: again demo test quick test-heavy test-lowest test-lowest-hook check docs site release bench lock clean install
+.PHONY: again demo test quick test-heavy test-lowest test-lowest-hook check mypy pyright docs site \
+    release bench lock clean install
 
 demo: $(STAMP)
 	@$(BIN)/runwatch demo $(DEMO_OPTIONS)
 
 test: $(STAMP)
-	@echo "==> Running the tests (some ten minutes on two cores)"
-	@$(BIN)/python -m pytest -m "not heavy" $(TEST_OPTIONS)
+	@echo "==> Running the tests (some eight minutes on two cores)"
+	@$(PYTEST) -m "not heavy" $(TEST_OPTIONS)
 
 quick: $(STAMP)
 	@echo "==> Running the quick tests"
-	@$(BIN)/python -m pytest -m "not slow and not heavy" $(TEST_OPTIONS)
+	@$(PYTEST) -m "not slow and not heavy" $(TEST_OPTIONS)
 
 test-heavy: $(STAMP)
 	@echo "==> Running the heavy tests: browsers, several ranks, frameworks, replicas, faults"
-	@$(BIN)/python -m pytest -m heavy $(TEST_OPTIONS)
+	@$(PYTEST) -m heavy $(TEST_OPTIONS)
 
 # Without torch, as a service is installed; without a store of objects, whose tests bring a server.
 test-lowest: $(LOWEST)/.installed
 	@echo "==> Running the quick tests of core and service with the oldest versions that are allowed"
-	@$(LOWEST)/bin/python -m pytest -m "not slow and not heavy" tests/core tests/server \
+	@$(LOWEST)/bin/python -m pytest $(SPREAD) -m "not slow and not heavy" tests/core tests/server \
 	    --ignore-glob='*objects*' --ignore=tests/server/telemetry/packs $(TEST_OPTIONS)
 
 # Without other people's frameworks, whose oldest versions want older packages than ours.
 test-lowest-hook: $(LOWEST_HOOK)/.installed
 	@echo "==> Running the hook's quick tests with the oldest versions that are allowed"
-	@$(LOWEST_HOOK)/bin/python -m pytest -m "not slow and not heavy" tests/hooks \
+	@$(LOWEST_HOOK)/bin/python -m pytest $(SPREAD) -m "not slow and not heavy" tests/hooks \
 	    --ignore=tests/hooks/adapters $(TEST_OPTIONS)
 	@echo "==> Running the tests of several ranks with them"
-	@$(LOWEST_HOOK)/bin/python -m pytest -m "slow or heavy" tests/hooks/ranks $(TEST_OPTIONS)
+	@$(LOWEST_HOOK)/bin/python -m pytest $(SPREAD) -m "slow or heavy" tests/hooks/ranks $(TEST_OPTIONS)
 
 check: $(STAMP)
 	@echo "==> Formatting and lint (ruff)"
@@ -71,13 +77,15 @@ check: $(STAMP)
 	@$(BIN)/ruff check
 	@echo "==> Import directions (import-linter)"
 	@$(BIN)/lint-imports --no-logo
-	@echo "==> Types (mypy, then pyright; both strict)"
-	@$(BIN)/mypy
-	@$(BIN)/pyright --warnings
+	@echo "==> Types (mypy and pyright side by side; both strict)"
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target mypy pyright
 	@echo "==> The built-in rules' own tests"
 	@$(BIN)/runwatch rules test tests/rules/*.yaml
 	@$(MAKE) --no-print-directory site
 	@echo "==> All checks passed"
+
+mypy pyright: $(STAMP)
+	@$(BIN)/$@ $(if $(filter pyright,$@),--warnings)
 
 docs: $(STAMP)
 	@$(BIN)/python -m tests.house.interface
@@ -146,7 +154,7 @@ $(LOWEST)/.installed: $(STAMP) constraints-lowest.txt
 	@$(BIN)/python -m venv --clear $(LOWEST)
 	@$(LOWEST)/bin/python -m pip --disable-pip-version-check install --quiet --progress-bar on \
 	    $(PIP_OPTIONS) -c constraints-lowest.txt -e '.[server,postgres,arrow,oncall]' \
-	    $$(grep -E '^(hypothesis|pytest)==' constraints.txt)
+	    $$(grep -E '^(hypothesis|pytest|pytest-xdist)==' constraints.txt)
 	@touch $@
 
 # By default PyTorch of this age is its CUDA build: 3.1 GB to download, 5.3 GB in the folder.
@@ -155,7 +163,7 @@ $(LOWEST_HOOK)/.installed: $(STAMP) constraints-lowest.txt
 	@$(BIN)/python -m venv --clear $(LOWEST_HOOK)
 	@$(LOWEST_HOOK)/bin/python -m pip --disable-pip-version-check install --quiet --progress-bar on \
 	    $(PIP_OPTIONS) -c constraints-lowest.txt -e '.[server,postgres,arrow,torch]' \
-	    $$(grep -E '^(hypothesis|pytest|torchdata)==' constraints.txt)
+	    $$(grep -E '^(hypothesis|pytest|pytest-xdist|torchdata)==' constraints.txt)
 	@touch $@
 
 # Resolves afresh. What PyTorch pins by itself (its CUDA libraries) and the suffix of a local build are

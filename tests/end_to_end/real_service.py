@@ -6,7 +6,6 @@ import re
 import signal
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import urllib3
+from tests.forking import SERVICE, Forked, fork
 from tests.ports import reserved_port
 from tests.waiting import until
 
@@ -42,7 +42,7 @@ class RealService:
         folder.mkdir(exist_ok=True)
         self._folder = folder
         self._log = folder / "service.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Forked | None = None
         self._http = urllib3.PoolManager(retries=False, timeout=60.0)
         self.admin_key = admin_key
         self.port = reserved_port()
@@ -63,14 +63,13 @@ class RealService:
         """Until it is ready."""
         arguments = ["serve", "--port", str(self.port), "--data-dir", str(self._folder / "data")]
         arguments += self._database
-        with self._log.open("ab") as log_file:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "runwatch_server.cli", *arguments],
-                env=os.environ | self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log_file,
-                stderr=subprocess.STDOUT,
-            )
+        self._process = fork(
+            SERVICE,
+            "runwatch_server.cli",
+            arguments,
+            output=self._log,
+            environment=os.environ | self._environment,
+        )
         until(self._is_ready, said=self._log.read_text)
         if not self.admin_key:
             found = _KEY.search(self._log.read_text())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.end_to_end.real_service import RealService
+from tests.forking import TRAINER, fork
 from tests.waiting import LONGEST_S, until
 
 from runwatch.ulids import ulid
@@ -32,15 +33,14 @@ class Trainer:
         self._losses = folder / "losses.jsonl"
         self.output = folder / "output.txt"
         arguments = ["--steps", str(steps), "--losses", str(self._losses), *options]
-        with self.output.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, str(_PROGRAM), *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=folder,
-                env=self._environment,
-            )
+        self.process = fork(
+            TRAINER,
+            str(_PROGRAM),
+            arguments,
+            output=self.output,
+            environment=self._environment,
+            folder=folder,
+        )
 
     def __enter__(self) -> "Trainer":
         return self
