@@ -78,6 +78,8 @@ def test_other_ranks_send_their_loss_and_pace_and_no_layer(results: Results, mod
         "local_grad_norm",
         "local_nonfinite",
         "replica_drift",
+        "host_mem",
+        "host_mem_share",
         "own_time",
         "rank_lag",
         "loss_gap",
