@@ -1,8 +1,9 @@
 """Which ranks hold copies of a parameter, as far as the parameter and the wrapper around it say."""
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, cast
 
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -53,7 +54,7 @@ class ReplicaGroups:
 def is_marked(tensor: Tensor) -> bool:
     """Whether the program says that other ranks hold other parts of the parameter."""
     marks: Mapping[str, object] = getattr(tensor, "__dict__", {})
-    if any(bool(marks.get(name)) for name in _SET_ON_PARTS) or marks.get(_REDUCED) is False:
+    if any(marks.get(name) is True for name in _SET_ON_PARTS) or marks.get(_REDUCED) is False:
         return True
     dim = marks.get(_SETS_DIM)
     return isinstance(dim, int) and dim >= 0 and _SET_ON_PARTS[0] not in marks
@@ -65,9 +66,11 @@ def _wrapped_in(modules: Iterable[nn.Module]) -> dict[int, tuple[int, ...]]:
     found: dict[int, tuple[int, ...]] = {}
     for one in {id(part): part for module in modules for part in module.modules()}.values():
         if isinstance(one, DistributedDataParallel):
-            ranks = tuple(sorted(dist.get_process_group_ranks(one.process_group)))
-            ignored = one.parameters_to_ignore
-            for name, parameter in one.module.named_parameters():
-                if name not in ignored and len(ranks) > 1:
-                    found[id(parameter)] = ranks
+            wrapper = cast(Any, one)  # torch leaves its attributes without types
+            ranks = tuple(sorted(dist.get_process_group_ranks(wrapper.process_group)))
+            ignored: AbstractSet[str] = wrapper.parameters_to_ignore
+            module: nn.Module = wrapper.module
+            if len(ranks) > 1:
+                held = module.named_parameters()
+                found |= {id(tensor): ranks for name, tensor in held if name not in ignored}
     return found

@@ -116,7 +116,8 @@ class ReplicaJudge:
             ]
         )
         if print_.step == BEFORE_THE_FIRST:
-            traits = [told[0].traits[where] for where in places_RK[0]]
+            places: list[int] = places_RK[0].tolist()
+            traits = [told[0].traits[place] for place in places]
             self._begin(print_.ranks, keys, values_RK, traits)
             return None
         self._have_met |= bool(keys)

@@ -135,4 +135,4 @@ def test_an_update_that_leaves_half_of_a_dimension_out_is_measured_rightly(
         assert found is not None
 
         moved = math.sqrt(found[1].item())
-        assert moved == pytest.approx(update.norm().item(), rel=0.2), dim
+        assert moved == pytest.approx(math.sqrt(torch.sum(update * update).item()), rel=0.2), dim
