@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from http import HTTPStatus
 from types import TracebackType
 from typing import Final, Self
 
@@ -144,7 +145,7 @@ class JobWatch:
         runs = runs_of(self._service, self._job)
         if runs is None:
             answer = self._service.ask("GET", "/runs?limit=1")
-            self._may_read = answer.status_code != httpx.codes.FORBIDDEN
+            self._may_read = answer.status_code != HTTPStatus.FORBIDDEN
         return runs
 
     def _fired(self, runs: Iterable[JobRun] | None) -> list[JobAlert]:
@@ -174,7 +175,7 @@ class JobWatch:
     def _rename(self, name: str) -> bool:
         """Tries to rename the run; returns whether that is settled, so that no retry is needed."""
         answer = self._service.ask("PATCH", f"/runs/{self._job}", {"name": encodable(name)})
-        if answer.status_code == httpx.codes.NOT_FOUND:
+        if answer.status_code == HTTPStatus.NOT_FOUND:
             return False
         if answer.is_error:
             say(
