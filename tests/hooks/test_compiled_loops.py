@@ -109,7 +109,7 @@ def closure_that_logs(script: Script) -> None:
 
     compiled = torch.compile(closure, backend="eager")
     for x, y in script.data:
-        loss = script.optimizer.step(lambda x=x, y=y: compiled(x, y))  # type: ignore[misc]
+        loss = script.optimizer.step(lambda x=x, y=y: compiled(x, y))  # type: ignore[misc, arg-type]
         if script.watch is not None:
             script.watch.step(loss)
 

@@ -25,7 +25,7 @@ def untraced_class(cls: type[_Class], interface: type, *others: str) -> type[_Cl
     """The same class, of which compiled code calls the public parts of `interface`, and the
     `others`, without tracing them. Made on first use, because `untraced` imports torch's compiler.
     """
-    return cast("type[_Class]", _made(cast("type[object]", cls), interface, others))
+    return cast("type[_Class]", _made(cast("Any", cls), interface, others))
 
 
 @cache

@@ -113,9 +113,10 @@ def test_what_another_thread_logs_is_placed_alike(loop: Loop) -> None:
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 @pytest.mark.parametrize("way", ["not called", "traced"])
 def test_a_forward_pass_that_no_hook_hears_counts_as_well(way: str, loop: Loop) -> None:
-    loop.forward = (
-        loop.model.forward if way == "not called" else torch.jit.trace(loop.model, loop.x)
-    )
+    if way == "not called":
+        loop.forward = loop.model.forward
+    else:
+        loop.forward = torch.jit.trace(loop.model, loop.x)  # type: ignore[no-untyped-call]
     loop.run()
     for step in (0, 1):
         loop.watch.log(**{f"of_{step}": 1.0})

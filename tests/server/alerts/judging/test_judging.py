@@ -30,7 +30,14 @@ from runwatch_server.alerts.judging import (
     ThreadJudging,
     processes,
 )
-from runwatch_server.alerts.judging.messages import Failed, GetState, Open, Release, Request
+from runwatch_server.alerts.judging.messages import (
+    Failed,
+    GetState,
+    Open,
+    Release,
+    Request,
+    send,
+)
 from runwatch_server.alerts.judging.worker import Judges
 from runwatch_server.rules.pack import RuleSet, load_builtin, split_file
 from runwatch_server.telemetry.committed_frames import CommittedFrame
@@ -193,7 +200,7 @@ def test_a_process_lets_a_judge_go_though_nothing_more_is_asked(
 ) -> None:
     async def scenario(judging: Judging) -> None:
         requests: list[Request] = []
-        send, has_let_go = processes.send, threading.Event()
+        has_let_go = threading.Event()
 
         def noted(connection: Connection, request: Request) -> None:
             requests.append(request)
