@@ -1,8 +1,9 @@
 """Programs of ours as processes of their own, forked from one that has imported what they need.
 
 Importing the service or torch takes two to three seconds of a processor, which is longer than most
-tests need the program for. A forked program is a process like any other: it has its own environment,
-working directory, output and signals, runs as `__main__`, and ends as the interpreter ends.
+tests need the program for. A forked program is a process like any other: it has its own
+environment, working directory, output and signals, runs as `__main__`, and ends as the interpreter
+ends.
 """
 
 import json
@@ -13,7 +14,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Final

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
+from typing import cast
 
 import pytest
 import torch
@@ -109,7 +111,8 @@ def closure_that_logs(script: Script) -> None:
 
     compiled = torch.compile(closure, backend="eager")
     for x, y in script.data:
-        loss = script.optimizer.step(lambda x=x, y=y: compiled(x, y))  # type: ignore[misc, arg-type]
+        step = cast("Callable[[Callable[[], Tensor]], Tensor]", script.optimizer.step)
+        loss = step(partial(compiled, x, y))
         if script.watch is not None:
             script.watch.step(loss)
 

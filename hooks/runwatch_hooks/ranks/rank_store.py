@@ -5,7 +5,7 @@ torch.distributed's own calls never queue behind one of the hook's.
 """
 
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Final, cast
 
@@ -36,10 +36,8 @@ class RankStore:
     def clone(self) -> "RankStore":
         """The same keys over another connection, for another thread."""
         with _lost():
-            if hasattr(self._connection, "clone"):
-                again = cast("Store", self._connection.clone())
-            else:
-                again = second_client(self._connection)
+            clone = cast("Callable[[], Store] | None", getattr(self._connection, "clone", None))
+            again = second_client(self._connection) if clone is None else clone()
             return RankStore(again, self._prefixes)
 
     def put(self, key: str, value: bytes) -> None:

@@ -10,6 +10,7 @@ from tests.core.rules.test_evaluator import rows_of, rules_of
 from runwatch.frames import Event, Frame
 from runwatch.rules import Evaluator, Rows
 from runwatch.rules.background import known_from
+from runwatch.rules.transitions import Transition
 
 BEFORE = rules_of({"alert": "Before", "when": "loss > 2 * loss_before"})
 CHANCE = rules_of({"alert": "Chance", "when": "loss > loss_of_chance"})
@@ -123,7 +124,8 @@ def test_the_loss_of_chance_is_known_from_the_eighth_loss_on_however_rows_are_cu
     height: int,
 ) -> None:
     whole = replace(rows_of([1.9] * 12), output_sizes=(6,))
-    evaluator, told = Evaluator(CHANCE), []
+    evaluator = Evaluator(CHANCE)
+    told: list[Transition] = []
     for start in range(0, whole.num_rows, height):
         told += evaluator.observe(whole.between(start, min(start + height, whole.num_rows)))
         evaluator = Evaluator.restore(CHANCE, evaluator.state())

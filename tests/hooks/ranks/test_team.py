@@ -130,11 +130,16 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return PrefixStore("default_pg", kinds[request.param]())
 
 
-@pytest.mark.parametrize(
-    "again",
-    [lambda given: RankStore(given).clone(), lambda given: RankStore(second_client(given))],
-    ids=["clone", "second client, as before torch 2.8"],
-)
+def cloned(store: Store) -> RankStore:
+    return RankStore(store).clone()
+
+
+def connected_again(store: Store) -> RankStore:
+    """As before torch 2.8."""
+    return RankStore(second_client(store))
+
+
+@pytest.mark.parametrize("again", [cloned, connected_again])
 def test_another_connection_has_the_same_keys(
     store: Store, again: Callable[[Store], RankStore]
 ) -> None:
