@@ -24,7 +24,11 @@ def test_the_secret_is_not_kept() -> None:
     assert secret not in repr(NEW.key)
 
 
-@pytest.mark.parametrize("text", ["", "runwatch_", NEW.text[:-1], NEW.text + "0"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "runwatch_", NEW.text[:-1], NEW.text + "0"],
+    ids=["empty", "only the prefix", "a letter less", "a letter more"],
+)
 def test_a_mistyped_key_is_told_from_an_unknown_one(text: str) -> None:
     with pytest.raises(UnauthenticatedError, match="mistyped"):
         parse_key(text)
