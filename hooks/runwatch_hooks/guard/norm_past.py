@@ -102,9 +102,9 @@ class NormPast:
     def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
         """Restore either kind of state, or a list of levels with infinities and NaN. Raises
         KeyError or ValueError, with nothing changed."""
-        levels = state_dict["levels"]
         try:
             num_judged = convert(state_dict["num_judged"], int)
+            levels = state_dict["levels"]
             if not isinstance(levels, Tensor):
                 levels = _levels_of(levels, state_dict.get("guarded", ()))
         except ValidationError as error:  # a ValueError by itself since msgspec 0.21 only

@@ -19,6 +19,8 @@ ALL = scripts.SCRIPTS | odd_tensors.SCRIPTS | several_steps.SCRIPTS
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_watched_script_computes_the_same_bits_and_is_told_truly(name: str) -> None:
+    if "muon" in name and not hasattr(torch.optim, "Muon"):
+        pytest.skip("torch has Muon since 2.9")
     bare, watched = both(ALL[name])
 
     assert watched.losses == bare.losses
