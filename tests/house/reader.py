@@ -160,7 +160,8 @@ def files(folder: Path) -> None:
 
 def checkout(folder: Path) -> None:
     """The project's own files around it, as a checkout has them after `make install`."""
-    for name in ("Makefile", "pyproject.toml", "constraints.txt", "watchdog", "tests", "examples"):
+    files = ("Makefile", "pyproject.toml", "constraints.txt", "hatch_build.py")
+    for name in (*files, "watchdog", "hooks", "tests", "examples"):
         (folder / name).symlink_to(ROOT / name)
     (folder / ".venv").mkdir()
     for path in Path(sys.prefix).iterdir():

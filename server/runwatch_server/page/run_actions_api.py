@@ -20,6 +20,7 @@ from runwatch_server.page.command_travel import Travel, travel_of
 from runwatch_server.page.people import names_of_keys
 from runwatch_server.page.rendering import render
 from runwatch_server.runs.access import VisibleRun
+from runwatch_server.runs.checks import run_not_found
 from runwatch_server.runs.queries import Run, count_ranks
 from runwatch_server.services import CurrentServices, Services
 
@@ -111,7 +112,8 @@ def _objection(addressee: Addressee, *, may_control: bool) -> str:
 async def _command_travels(services: Services, run: Run) -> tuple[list[Travel], Addressee]:
     async with services.database.read() as connection:
         addressee = await queries.find_addressee(connection, run.id)
-        assert addressee is not None, "the run was found"
+        if addressee is None:  # removed since the run was found
+            raise run_not_found(run.id)
         commands = await queries.list_commands(connection, run.id, limit=_SHOWN)
         ids = {command.alert_id for command in commands if command.alert_id is not None}
         alerts = await find_alerts(connection, ids)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tests.hooks.transport.stub_service import TOKEN, StubService, serving
 
 from runwatch.frames import Frame
+from runwatch.nonfinite import is_absent
 
 PROGRAM: Final = Path(__file__).parents[3] / "examples" / "ways.py"
 STEPS: Final = 24
@@ -32,7 +33,9 @@ class Told:
         self.kinds = [event.kind for frame in self.frames for event in frame.events]
 
     def metric(self, name: str) -> NDArray[np.float64]:
-        return np.concatenate([_column(frame, name) for frame in self.frames])
+        """The values of the rows that have it."""
+        column = np.concatenate([_column(frame, name) for frame in self.frames])
+        return column[~is_absent(column)]
 
     def layer_names(self) -> list[set[str]]:
         return [set(layout.layer_names) for layout in self.layouts]
