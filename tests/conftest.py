@@ -22,6 +22,10 @@ settings.load_profile("runwatch")
 for name in [name for name in os.environ if name.startswith("RUNWATCH_")]:
     del os.environ[name]
 
+# A worker of pytest-xdist is told how wide the terminal is; what is printed into a pipe must not
+# depend on it.
+os.environ.pop("COLUMNS", None)
+
 # One thread for torch, in the processes that tests start too. With models as small as those of
 # tests a second one mostly waits for the first, and on a busy machine for the processor as well:
 # five hundred products of small matrices then took twelve times as long.

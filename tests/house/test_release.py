@@ -148,8 +148,9 @@ def test_a_service_of_the_sdist_serves(server: tuple[Path, str]) -> None:
             assert answer.status == 200, path
 
 
-def test_only_pythons_that_are_tested_are_declared() -> None:
+def test_only_pythons_that_were_tried_are_declared() -> None:
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     declared = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', project)
 
-    assert declared == ["3.11"], "declare one once CI runs the tests with it"
+    tried = ["3.11", "3.12", "3.13", "3.14"]
+    assert declared == tried, "declare one once benchmarks.stacks has run with it"

@@ -374,6 +374,7 @@ def test_the_environment_is_read_by_name() -> None:
         token="secret",
         spool_dir=Path("/tmp/spool"),
         run_id=RUN_ID,
+        job=RUN_ID,
         project="speech",
         rank=1,
         world_size=4,

@@ -33,5 +33,5 @@ def test_an_alert_stands_under_its_run_s_name(tmp_path: Path) -> None:
     cells = head.split("  ")
     assert cells[1:] == ["critical", "NonFinite", "step 10", "firing", "small gpt, warm restart"]
     assert row.split("│")[1].strip().startswith(cells[0])
-    assert summary.startswith("  NaN or infinity since step 10")
+    assert summary.startswith("  loss NaN at step 10")
     assert len(summary) <= 80

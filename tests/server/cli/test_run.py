@@ -215,7 +215,7 @@ def test_a_critical_alert_is_read_at_once_beside_what_the_job_prints(tmp_path: P
         (tmp_path / "seen").touch()
         _, rest = process.communicate(timeout=LONGEST_S)
 
-    assert told.startswith("runwatch: critical: NonFinite, NaN or infinity since step 40"), rest
+    assert told.startswith("runwatch: critical: NonFinite, loss NaN at step 40"), rest
     assert process.returncode == 0
 
 
@@ -223,7 +223,7 @@ def test_alerts_of_runs_with_ids_of_their_own_are_read_with_their_names(tmp_path
     code, _, said = run(tmp_path, sys.executable, "-c", TWO_RUNS)
 
     assert code == 0, said
-    assert "runwatch: critical in bad: NonFinite, NaN or infinity since step 40" in said
+    assert "runwatch: critical in bad: NonFinite, loss NaN at step 40" in said
     assert "in good" not in said
     assert "has opened no run" not in said
 
