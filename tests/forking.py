@@ -65,12 +65,14 @@ class Forked:
 class _Parent:
     """The process that has imported some modules, and that forks."""
 
-    def __init__(self, modules: Sequence[str]) -> None:
+    def __init__(self, modules: Sequence[str], python_path: str) -> None:
+        """`python_path` is where modules are looked for first, as in PYTHONPATH."""
         self._lock = threading.Lock()
         self._process = subprocess.Popen(
             [sys.executable, str(_PROGRAM), *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": python_path},
         )
 
     def ask(self, message: Mapping[str, Any]) -> int:
@@ -96,7 +98,7 @@ def fork(
 ) -> Forked:
     """Starts `program`, a module's name or a file's path (ending in .py), where `modules` have been
     imported. What it prints is appended to the file `output`; its input is empty."""
-    parent = _parent_of(modules)
+    parent = _parent_of(modules, environment.get("PYTHONPATH", ""))
     message = {
         "program": program,
         "arguments": list(arguments),
