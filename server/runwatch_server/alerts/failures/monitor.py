@@ -46,7 +46,7 @@ class FailureMonitor:
         for one in told:
             if one.current_attempt != one.attempt:
                 why = f"attempt {one.current_attempt} began"
-                end = partial(self._end, one, Resolution.ATTEMPT_ENDED, why)
+                end = partial(self._end, one, Resolution.RECOVERED, why)
                 await self._tasks.do(one.run_id, end)
             elif now - one.at > _KEPT_S:
                 why = "the run failed a day ago, and nobody has started it again"

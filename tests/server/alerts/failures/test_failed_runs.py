@@ -91,7 +91,7 @@ async def test_a_failure_is_told_once_and_stays_over_a_restart_until_the_next_at
 
         await bench.open()
         (over,) = await failures_after(bench, 1)
-        assert (over.state, over.resolution) == (AlertState.RESOLVED, Resolution.ATTEMPT_ENDED)
+        assert (over.state, over.resolution) == (AlertState.RESOLVED, Resolution.RECOVERED)
 
 
 async def test_a_run_that_a_launcher_starts_again_wakes_nobody(trained: Bench) -> None:
