@@ -1,4 +1,7 @@
-"""One stack for all tests of it, with runs that are well and one that is not."""
+"""A stack for each file of tests of it, with runs that are well and one that is not.
+
+Not for the session: Prometheus looks twice a second, as long as it runs.
+"""
 
 import math
 from collections.abc import Iterator
@@ -17,7 +20,7 @@ from runwatch.vocabulary import RunId
 METRICS = ("loss", "val_loss", "lr", "grad_norm", "loss_scale", "step_time", "tokens_per_s")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     running = Stack(tmp_path_factory.mktemp("stack"))
     try:
@@ -27,7 +30,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         running.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def broken_run(stack: Stack) -> RunId:
     """A run whose loss and first layer are no numbers since step 3, and which Prometheus has
     scraped while it went on."""
