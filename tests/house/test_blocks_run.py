@@ -46,6 +46,7 @@ def place(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # Only that they begin: the demo has a test of its own, and the tests are the tests.
     monkeypatch.setenv("DEMO_OPTIONS", "--help")
     monkeypatch.setenv("TEST_OPTIONS", "tests/core/test_ulids.py")
+    monkeypatch.setenv("WORKERS", "0")
     monkeypatch.setenv("PET_STANDALONE", "1")  # torchrun: a port of its own
     if page.parent == documents.ROOT:
         reader.checkout(tmp_path)

@@ -247,10 +247,10 @@ def send_nan(
     return run_id
 
 
-def send_million(
+def send_long(
     sender: Sender, *, num_steps: int = 1_000_000, layers_from: int = 985_000
 ) -> RunId:
-    """A million steps; its 300 layers are recorded over the last of them."""
+    """Many steps; its 300 layers are recorded over the last of them."""
     run_id = sender.open(f"gpt-13b, {num_steps} steps", owner="noor")
     layout = layout_of(300)
     sender.layout(run_id, layout)
