@@ -27,6 +27,16 @@ def make_empty(path: Path) -> None:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER))
 
 
+def make_private(path: Path) -> None:
+    """Creates an empty file for its owner alone; takes an existing one away from all others.
+    Raises OSError."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, OWNER)
+    try:
+        os.fchmod(descriptor, OWNER)
+    finally:
+        os.close(descriptor)
+
+
 def write_secret(path: Path, content: bytes, mode: int = OWNER) -> None:
     """Replaces the file and syncs it to disk; at no instant can others read it.
 

@@ -29,10 +29,12 @@ from runwatch_server.db.direct_sqlite import DirectConnection, ThreadedConnectio
 from runwatch_server.db.group_writer import Order, Outcome
 from runwatch_server.errors import (
     DatabaseDamagedError,
+    DataDirError,
     NoDatabaseError,
     OverloadedError,
     UnprocessableError,
 )
+from runwatch_server.secret_files import make_private
 
 T = TypeVar("T")
 
@@ -78,6 +80,11 @@ class SqliteStore:
 
     async def open(self) -> None:
         self._lock.acquire()
+        try:
+            _make_private(self._path)
+        except OSError as error:
+            self._lock.release()
+            raise DataDirError(self._path.parent, error) from error
 
     async def close(self) -> None:
         if self._writing is not None:
@@ -154,6 +161,15 @@ class SqliteStore:
         self.check()
         self.free_bytes = sqlite_space.free_bytes(_driver_of(connection))
         return outcomes
+
+
+def _make_private(path: Path) -> None:
+    """Makes the database, and what a killed service left beside it, readable by their owner only,
+    in whatever folder. SQLite gives the files that it makes beside it the same mode."""
+    make_private(path)
+    for beside in (path.with_name(f"{path.name}-{ending}") for ending in ("wal", "shm")):
+        if beside.exists():
+            make_private(beside)
 
 
 def _driver_of(connection: AsyncConnection) -> DirectConnection:

@@ -1,6 +1,7 @@
 """The writer: groups, savepoints, and what is told when."""
 
 import asyncio
+import stat
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -293,3 +294,19 @@ async def test_a_data_directory_that_cannot_be_made_is_said_so(tmp_path: Path) -
     with pytest.raises(DataDirError, match=r"file/data: found Not a directory, wanted a folder"):
         async with Database(SqliteStore(file / "data")):
             pass
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+async def test_the_database_is_its_owners_alone_in_a_folder_that_others_read(
+    tmp_path: Path, was_there: bool
+) -> None:
+    tmp_path.chmod(0o755)
+    names = [DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DATABASE_FILE}-shm"]
+    for name in names if was_there else []:
+        (tmp_path / name).touch(0o644)
+
+    async with Database(SqliteStore(tmp_path)) as database:
+        await opened(database)
+        await database.write(partial(insert, number=1))
+
+        assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in names] == [0o600] * 3
