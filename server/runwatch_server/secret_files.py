@@ -10,6 +10,9 @@ from typing import Final
 
 OWNER: Final = 0o600
 OWNER_AND_GROUP: Final = 0o640
+ADMIN_KEY_FILE: Final = "admin-key"
+"""File in the data directory with the admin key of a first start that had no terminal to show it
+on: a log may be kept for longer, and read by more people, than anybody thinks of."""
 _FOLDER: Final = 0o700
 
 
@@ -35,6 +38,14 @@ def make_private(path: Path) -> None:
         os.fchmod(descriptor, OWNER)
     finally:
         os.close(descriptor)
+
+
+def admin_key_in(data_dir: Path) -> str | None:
+    """The admin key that a start without a terminal has left; None if there is none to be read."""
+    try:
+        return (data_dir / ADMIN_KEY_FILE).read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def write_secret(path: Path, content: bytes, mode: int = OWNER) -> None:

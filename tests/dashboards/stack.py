@@ -6,7 +6,6 @@ not wait a quarter of a minute for each scrape. SQLite takes the place of Postgr
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -19,8 +18,9 @@ from tests.dashboards.compose import ROOT, filled_in
 from tests.ports import reserved_port
 from tests.waiting import until
 
+from runwatch_server.secret_files import admin_key_in
+
 PROGRAMS: Final = ("prometheus", "prometheus-alertmanager", "promtool", "amtool")
-_KEY: Final = re.compile(r"RUNWATCH_TOKEN=(\S+)")
 
 
 class Stack:
@@ -125,10 +125,8 @@ class Stack:
         command = (sys.executable, "-m", "runwatch_server.cli", "serve")
         self._run("runwatch", *command, environment=settings)
         log_file = self._folder / "runwatch.log"
-        self.until(lambda: bool(_KEY.search(log_file.read_text())), "runwatch")
-        found = _KEY.search(log_file.read_text())
-        assert found is not None
-        self._admin_key = found.group(1)
+        self.until(lambda: "listens on" in log_file.read_text(), "runwatch")
+        self._admin_key = admin_key_in(self._folder / "data") or ""
 
     def _rewritten(self, name: str) -> Path:
         text = (ROOT / "dashboards" / name).read_text()

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import sqlite3
 import subprocess
@@ -17,11 +16,11 @@ from tests.forking import SERVICE, Forked, fork
 from tests.ports import reserved_port
 from tests.waiting import until
 
+from runwatch_server.secret_files import admin_key_in
+
 NOBODY_IS_MISSED: Final = {"RUNWATCH_LOST_S": "3600"}
 """Runs that a test has sent have no trainer who goes on: a minute later they would be lost, and
 have an alert of it, and whether a test lasts a minute is the machine's doing."""
-
-_KEY: Final = re.compile(r"RUNWATCH_TOKEN=(\S+)")
 
 
 class RealService:
@@ -72,9 +71,7 @@ class RealService:
         )
         until(self._is_ready, said=self._log.read_text)
         if not self.admin_key:
-            found = _KEY.search(self._log.read_text())
-            assert found is not None, self._log.read_text()
-            self.admin_key = found.group(1)
+            self.admin_key = admin_key_in(self._folder / "data") or ""
 
     @property
     def pid(self) -> int:

@@ -22,7 +22,7 @@ _BLOCK_S: Final = 600.0
 _START_S: Final = 240.0
 _STOP_S: Final = 120.0
 _ADDRESS: Final = re.compile(r"listens on (\S+)")
-_KEY: Final = re.compile(r"RUNWATCH_TOKEN=(\S+)")
+_KEY_FILE: Final = re.compile(r"the admin key is in (\S+),")
 _TELL_HOW_IT_ENDED: Final = '__code=$?; echo "--- ended with $__code"; (exit $__code)'
 """And leave it in $? for the command that follows."""
 _ANSWER: Final = re.compile(r"(.*?)--- ended with (\d+)\n", re.S)
@@ -70,8 +70,9 @@ class Terminal:
             assert process.poll() is None, f"{block.place}\n{log.read_text()}"
             assert time.monotonic() < deadline, f"{block.place}\n{log.read_text()}"
             time.sleep(0.02)
-        key = _KEY.search(log.read_text())
-        return Served(address[1], self._kept_key() if key is None else key[1])
+        told = _KEY_FILE.search(log.read_text())
+        key = self._kept_key() if told is None else Path(told[1]).read_text().strip()
+        return Served(address[1], key)
 
     def close(self) -> None:
         """Ctrl-C in the terminals of the services, which end in order."""

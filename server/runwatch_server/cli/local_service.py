@@ -21,12 +21,11 @@ from rich.console import Console
 from runwatch.errors import RunwatchError
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.cli.output import say
-from runwatch_server.secret_files import make_folder, write_secret
+from runwatch_server.secret_files import admin_key_in, make_folder, write_secret
 
 RECORD: Final = "run.json"
 """File in the data directory with the service's address and keys, readable by its owner only."""
 _ADDRESS: Final = re.compile(r"listens on (http://127\.0\.0\.1:\d+)")
-_KEY: Final = re.compile(r"RUNWATCH_TOKEN=(runwatch_\S+)")
 _SERVE: Final = (sys.executable, "-P", "-m", "runwatch_server.cli", "serve")
 _HERE: Final = ("--host", "127.0.0.1", "--port", "0")
 _START_S: Final = 60.0
@@ -181,9 +180,7 @@ def _start(data_dir: Path, *, is_to_read: bool) -> LocalService:
     before = _read_record(data_dir)
     own_key = ["--new-admin-key"] if is_to_read and before is None else []
     log_path = data_dir / "service.log"
-    # If a first start was cut short, its log is the only place that has the keys.
-    with _open_private(log_path, keeps_content=before is None) as log:
-        begins_at = log.tell()
+    with _open_private(log_path) as log:
         # In a session of its own: Ctrl-C is meant for the job, and the service outlives it.
         process = subprocess.Popen(
             [*_SERVE, *_HERE, "--data-dir", str(data_dir), *own_key],
@@ -194,8 +191,8 @@ def _start(data_dir: Path, *, is_to_read: bool) -> LocalService:
             env={k: v for k, v in os.environ.items() if k not in _OF_ANOTHER_SERVICE},
         )
     try:
-        url = _wait_for_address(process, log_path, begins_at)
-        service = _with_keys(url, process.pid, log_path.read_text("utf-8", "replace"), before)
+        url = _wait_for_address(process, log_path)
+        service = _with_keys(url, process.pid, admin_key_in(data_dir), before)
         write_secret(data_dir / RECORD, msgspec.json.encode(service))
     except BaseException:  # Ctrl-C included: nothing that we started stays behind
         process.terminate()
@@ -204,29 +201,26 @@ def _start(data_dir: Path, *, is_to_read: bool) -> LocalService:
     return service
 
 
-def _wait_for_address(process: subprocess.Popen[bytes], log_path: Path, begins_at: int) -> str:
-    """The address that the process prints into the log, whose part begins there."""
+def _wait_for_address(process: subprocess.Popen[bytes], log_path: Path) -> str:
+    """The address that the process prints into the log."""
     deadline = time.monotonic() + _START_S
-    while (found := _ADDRESS.search(said := _read_from(log_path, begins_at))) is None:
+    while (found := _ADDRESS.search(said := log_path.read_text("utf-8", "replace"))) is None:
         if process.poll() is not None or time.monotonic() > deadline:
             raise LocalServiceError(f"the service did not start ({log_path}):\n{said[-2000:]}")
         time.sleep(_LOOK_EVERY_S)
     return found[1]
 
 
-def _read_from(log_path: Path, begins_at: int) -> str:
-    return log_path.read_bytes()[begins_at:].decode("utf-8", "replace")
-
-
-def _with_keys(url: str, pid: int, said: str, before: LocalService | None) -> LocalService:
-    """The service with the keys that it printed at its first start, or that were stored then.
-    Raises LocalServiceError."""
-    if printed := _KEY.findall(said):
-        admin_key = printed[-1]
-        return LocalService(url, pid, admin_key, _new_trainer_key(url, admin_key))
-    if before is None:
+def _with_keys(
+    url: str, pid: int, admin_key: str | None, before: LocalService | None
+) -> LocalService:
+    """The service with the keys of an earlier start, or with `admin_key`, which its first start or
+    a later one left in a file. Raises LocalServiceError."""
+    if before is not None and admin_key in (None, before.admin_key):
+        return LocalService(url, pid, before.admin_key, before.trainer_key)
+    if admin_key is None:
         raise LocalServiceError(_KEYS_OF_OTHERS)
-    return LocalService(url, pid, before.admin_key, before.trainer_key)
+    return LocalService(url, pid, admin_key, _new_trainer_key(url, admin_key))
 
 
 def _new_trainer_key(url: str, admin_key: str) -> str:
@@ -255,9 +249,8 @@ def _read_record(data_dir: Path) -> LocalService | None:
         return None
 
 
-def _open_private(path: Path, *, keeps_content: bool) -> IO[bytes]:
-    """A file to append to, for its owner only, since a service prints its first keys into it."""
-    start = 0 if keeps_content else os.O_TRUNC
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | start, 0o600)
+def _open_private(path: Path) -> IO[bytes]:
+    """An empty file to append to, for its owner only: a log names runs."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC, 0o600)
     os.fchmod(descriptor, 0o600)
     return os.fdopen(descriptor, "ab")

@@ -1,12 +1,14 @@
 """`runwatch serve`: runs the service until it is told to stop."""
 
 import gc
+import os
+import shlex
 import signal
 import socket
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Final
@@ -19,13 +21,13 @@ from rich.markup import escape
 
 from runwatch.errors import RunwatchError
 from runwatch_server.app import make_app, release_waiting
-from runwatch_server.auth.service import NewKey
 from runwatch_server.cli.local_service import RECORD
 from runwatch_server.cli.logs import configure_logging
 from runwatch_server.cli.output import OurConsole
 from runwatch_server.cli.server import Server
 from runwatch_server.cli.stop_limit import end_after
 from runwatch_server.errors import SettingsError
+from runwatch_server.secret_files import ADMIN_KEY_FILE, make_folder, write_secret
 from runwatch_server.services import Services
 from runwatch_server.settings import Settings
 from runwatch_server.web.slow_peers import closing_slow_peers
@@ -60,11 +62,18 @@ def serve(
     tls_key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key.")] = None,
     new_admin_key: Annotated[
         bool,
-        typer.Option("--new-admin-key", help="Create and print a new admin key, if all are lost."),
+        typer.Option(
+            "--new-admin-key",
+            help="Create a new admin key, if all are lost, and show it as at the first start.",
+        ),
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Log warnings only.")] = False,
 ) -> None:
-    """Run the service. Options override the environment (RUNWATCH_HOST, ...)."""
+    """Run the service. Options override the environment (RUNWATCH_HOST, ...).
+
+    The first start shows an admin key on the terminal. Where there is none, as in a container, it
+    puts the key into the file `admin-key` of the data folder, which only its owner can read.
+    """
     console = OurConsole(stderr=True)
     given: dict[str, object] = {
         "host": host,
@@ -100,8 +109,12 @@ def _run(
 ) -> None:
     sys.setswitchinterval(_SWITCH_S)
     gc.set_threshold(*_COLLECT_AFTER)
-    first_keys: list[NewKey] = []
-    app = make_app(settings, on_first_key=first_keys.append, are_keys_lost=are_keys_lost)
+    first_keys: list[_FirstKey] = []
+    app = make_app(
+        settings,
+        on_first_key=lambda new: first_keys.append(_FirstKey.of(new.text, settings.data_dir)),
+        are_keys_lost=are_keys_lost,
+    )
     server = Server(
         uvicorn.Config(
             app,
@@ -130,6 +143,36 @@ def _run(
         raise typer.Exit(2) from failed
 
 
+@dataclass(frozen=True, slots=True)
+class _FirstKey:
+    """An admin key, as it is told to whoever starts the service."""
+
+    told: str
+    """The rest of the sentence that says what happened."""
+    in_shell: str
+    """The key as a word of a shell's command."""
+    login: str
+    """The path that logs in, with the key only on a terminal."""
+
+    @classmethod
+    def of(cls, text: str, data_dir: Path) -> "_FirstKey":
+        """Raises SettingsError if there is neither a terminal nor a file to write."""
+        if os.isatty(2):
+            told = "this is the admin key. It is shown only once, so keep it."
+            return cls(told, text, f"/login#key={text}")
+        file = data_dir.resolve() / ADMIN_KEY_FILE
+        try:
+            make_folder(file.parent)
+            write_secret(file, f"{text}\n".encode())
+        except OSError as error:
+            raise SettingsError(
+                f"data_dir: found {error.strerror or error}, wanted to write the admin key to "
+                f"{file}; start once more with --new-admin-key when that can be done"
+            ) from error
+        told = f"the admin key is in {file}, which only its owner can read."
+        return cls(told, f"$(cat {shlex.quote(str(file))})", "/login")
+
+
 def _begin_to_stop(app: FastAPI, settings: Settings) -> None:
     end_after(settings.drain_s + settings.stop_s)
     release_waiting(app)
@@ -148,7 +191,7 @@ def _place(app: FastAPI) -> str:
 def _print_address(
     settings: Settings,
     place: str,
-    first_keys: Sequence[NewKey],
+    first_keys: Sequence[_FirstKey],
     console: Console,
     *,
     are_keys_lost: bool,
@@ -158,19 +201,19 @@ def _print_address(
     kept = settings.data_dir / RECORD
     if not first_keys and settings.database_url is None and kept.exists():
         lines.append(f"`runwatch run` was here first, and keeps the admin key in {kept}.")
-    occasion = "Another admin key" if are_keys_lost else "First start: this is the admin key"
+    occasion = "Started with --new-admin-key" if are_keys_lost else "First start"
     for new in first_keys:
         lines += [
             "",
-            f"{occasion}. It is shown only once, so keep it.",
+            f"{occasion}: {new.told}",
             "Open the page with it, which shows the next steps:",
             "",
-            f"  {url}/login#key={new.text}",
+            f"  {url}{new.login}",
             "",
             "On the command line:",
             "",
             f"  export RUNWATCH_URL={url}",
-            f"  export RUNWATCH_TOKEN={new.text}",
+            f"  export RUNWATCH_TOKEN={new.in_shell}",
             "",
             "Then create a key for the trainers, and one for reading:",
             "",

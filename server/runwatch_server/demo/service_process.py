@@ -9,18 +9,16 @@ from pathlib import Path
 from typing import Final
 
 from runwatch_server.demo.errors import ServiceFailedError
-from runwatch_server.secret_files import make_folder
+from runwatch_server.secret_files import admin_key_in, make_folder
 
 _ADDRESS: Final = re.compile(r"https?://127\.0\.0\.1:\d+")
-_KEY: Final = re.compile(r"runwatch_[a-z2-7]{8}_[A-Za-z0-9_-]{43}[0-9a-f]{6}")
 _START_S: Final = 60.0
 _STOP_S: Final = 30.0
 _LOOK_EVERY_S: Final = 0.05
 
 
 class ServiceProcess:
-    """A service that is started on a new data directory, so that it prints its one-time admin
-    key."""
+    """A service that is started on a new data directory, where it leaves its admin key."""
 
     def __init__(self, folder: Path, *, database_url: str | None = None) -> None:
         self._database = [] if database_url is None else ["--database-url", database_url]
@@ -68,11 +66,10 @@ class ServiceProcess:
             self._process.wait()
 
     def _has_printed_address(self) -> bool:
-        said = self._log()
-        address, key = _ADDRESS.search(said), _KEY.search(said)
+        address, key = _ADDRESS.search(self._log()), admin_key_in(self._data_dir)
         if address is None or key is None:
             return False
-        self.url, self.admin_key = address.group(), key.group()
+        self.url, self.admin_key = address.group(), key
         return True
 
     def _log(self) -> str:

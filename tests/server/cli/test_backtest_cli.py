@@ -223,7 +223,7 @@ def test_an_imported_run_is_there_once_and_brings_the_same_alerts(
 ) -> None:
     served = Served(tmp_path / "data", tmp_path / "serve.log")
     try:
-        to_service = ["--url", served.url, "--token", served.find(r"RUNWATCH_TOKEN=(\S+)")]
+        to_service = ["--url", served.url, "--token", served.admin_key]
         command = [sys.executable, "-m", "runwatch_server.cli", "import", str(log), *to_service]
         first = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         again = subprocess.run(command, check=True, capture_output=True, text=True).stdout

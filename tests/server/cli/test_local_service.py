@@ -11,8 +11,7 @@ from runwatch_server.cli.local_service import LocalServiceError
 HANGS_UP = """
 import socket
 listener = socket.create_server(("127.0.0.1", 0))
-print(f"listens on http://127.0.0.1:{listener.getsockname()[1]}")
-print("RUNWATCH_TOKEN=runwatch_first", flush=True)
+print(f"listens on http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
 listener.accept()[0].close()
 """
 
@@ -21,6 +20,7 @@ def test_a_service_that_makes_no_key_is_told_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local_service, "_SERVE", (sys.executable, "-c", HANGS_UP))
+    (tmp_path / "admin-key").write_text("runwatch_first\n")
 
     with (
         pytest.raises(LocalServiceError, match="has started but made no key"),

@@ -325,7 +325,7 @@ def test_keys_that_others_made_are_asked_for(tmp_path: Path) -> None:
     assert run(tmp_path, "true")[0] == 0
     record = json.loads((folder / "run.json").read_text())
     (folder / "run.json").unlink()
-    (folder / "service.log").write_text(f"RUNWATCH_TOKEN={record['trainer_key'][:-1]}\n")
+    (folder / "admin-key").write_text(f"{record['trainer_key'][:-1]}\n")
 
     code, _, said = run(tmp_path, "true")
 
@@ -402,6 +402,19 @@ def test_an_attempt_that_is_older_than_the_job_is_not_ended_by_it(tmp_path: Path
         os.kill(pid, signal.SIGTERM)
     assert ends(pid)
     assert (code, attempt["closed_at"]) == (4, None), said
+
+
+def test_on_a_terminal_the_first_key_is_read_and_is_in_no_file(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, "serve", "--port", "0", "--data-dir", "data")
+    said = terminal.read_until(
+        r"First start: this is the admin key\. [^$]*  (http://\S+)/login#key=(\S+)\n"
+    )
+    terminal.read_until(rf"export RUNWATCH_TOKEN={said[2]}\n")
+    answer = ask(f"{said[1]}/api/v1/runs", {"Authorization": f"Bearer {said[2]}"})
+
+    assert terminal.press_ctrl_c() == 0
+    assert answer["runs"] == []
+    assert not (tmp_path / "data" / "admin-key").exists()
 
 
 def test_mistakes_are_told_before_anything_is_started(tmp_path: Path) -> None:

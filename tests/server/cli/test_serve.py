@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ import urllib3
 from tests.faults.sender import Sender
 from tests.waiting import LONGEST_S, until
 
+from runwatch_server.secret_files import admin_key_in
+
 pytestmark = pytest.mark.slow
 
 COMMAND = [sys.executable, "-m", "runwatch_server.cli"]
@@ -26,6 +29,7 @@ class Served:
     """A `runwatch serve` on a free port, with what it has said."""
 
     def __init__(self, data_dir: Path, log_path: Path, *options: str) -> None:
+        self._data_dir = data_dir
         self._log_path = log_path
         with log_path.open("wb") as log:
             arguments = [*COMMAND, "serve", "--port", "0", "--data-dir", str(data_dir), *options]
@@ -35,6 +39,12 @@ class Served:
     @property
     def said(self) -> str:
         return self._log_path.read_text()
+
+    @property
+    def admin_key(self) -> str:
+        key = admin_key_in(self._data_dir)
+        assert key is not None, self.said
+        return key
 
     def find(self, pattern: str) -> str:
         """What the pattern's group matches, once it has been said."""
@@ -75,11 +85,16 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
 
 
 @pytest.mark.parametrize("options", [(), ("--host", "0.0.0.0", "--behind-proxy")])
-def test_the_printed_key_opens_the_printed_address_and_is_said_once(
-    serve: Callable[..., Served], options: tuple[str, ...]
+def test_without_a_terminal_the_first_key_is_in_a_file_and_in_no_log(
+    serve: Callable[..., Served], options: tuple[str, ...], tmp_path: Path
 ) -> None:
     first = serve(*options)
-    key = first.find(r"RUNWATCH_TOKEN=(\S+)")
+    export = first.find(r"export (RUNWATCH_TOKEN=.+)")
+    key = subprocess.check_output(["sh", "-c", f'{export}; printf %s "$RUNWATCH_TOKEN"'], text=True)
+    file = tmp_path / "data" / "admin-key"
+    assert f"the admin key is in {file}" in first.said
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert key.split("_")[2] not in first.said
     assert "WARNING" not in first.said  # nothing is wrong, so nothing is to be read first
     http = urllib3.PoolManager(retries=False)
     headers = {"Authorization": f"Bearer {key}"}
@@ -91,15 +106,15 @@ def test_the_printed_key_opens_the_printed_address_and_is_said_once(
     assert first.stop() == 0
     second = serve()
     assert second.stop() == 0
-    assert "RUNWATCH_TOKEN" not in second.said
+    assert "admin key" not in second.said
 
 
 def test_where_all_keys_are_lost_a_start_makes_another(serve: Callable[..., Served]) -> None:
     first = serve()
-    old = first.find(r"RUNWATCH_TOKEN=(\S+)")
+    old = first.admin_key
     assert first.stop() == 0
     second = serve("--new-admin-key")
-    new = second.find(r"RUNWATCH_TOKEN=(\S+)")
+    new = second.admin_key
     http = urllib3.PoolManager(retries=False)
 
     answer = http.request(
@@ -145,7 +160,7 @@ def test_an_open_address_without_tls_is_refused(tmp_path: Path) -> None:
 def test_a_stop_does_not_wait_for_long_polls(serve: Callable[..., Served]) -> None:
     """One that it waited for would be cut off unanswered, once the time to drain is over."""
     served = serve()
-    key = served.find(r"RUNWATCH_TOKEN=(\S+)")
+    key = served.admin_key
     sender = Sender.open(served.url, key)
     path = f"/api/v1/runs/{sender.run_id}/commands/next?attempt=1&wait_s=30"
     with closing(HTTPConnection(urlsplit(served.url).netloc, timeout=LONGEST_S)) as poll:
@@ -161,7 +176,7 @@ def test_a_second_ctrl_c_stops_waiting_for_requests_and_still_stops_in_order(
     serve: Callable[..., Served],
 ) -> None:
     served = serve()
-    key = served.find(r"RUNWATCH_TOKEN=(\S+)")
+    key = served.admin_key
     Sender.open(served.url, key)
     with closing(HTTPConnection(urlsplit(served.url).netloc, timeout=LONGEST_S)) as unfinished:
         unfinished.putrequest("POST", "/api/v1/runs")

@@ -45,7 +45,7 @@ def test_a_stop_whose_database_does_not_answer_has_an_end(
     monkeypatch.setenv("RUNWATCH_STOP_S", "2")
     served = Served(tmp_path / "data", tmp_path / "log", "--database-url", postgres_url)
     try:
-        sender = Sender.open(served.url, served.find(r"RUNWATCH_TOKEN=(\S+)"))
+        sender = Sender.open(served.url, served.admin_key)
         assert sender.send(1, [1.0, 2.0], first_step=0)["acked"] == 1
         with frozen(postgres, database):
             served.process.send_signal(signal.SIGTERM)
