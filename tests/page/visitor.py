@@ -68,8 +68,10 @@ class Visitor:
         self.page.evaluate("() => new Promise((drawn) => setTimeout(drawn, 300))")
 
     def ask(self, path: str) -> Any:
-        """An answer of the API to this window's cookie."""
-        return self.context.request.get(f"/api/v1{path}").json()
+        """An answer of the API to this window's session."""
+        secret = self.page.evaluate("localStorage.getItem('runwatch.page-secret')")
+        headers = {"X-Page-Secret": secret}
+        return self.context.request.get(f"/api/v1{path}", headers=headers).json()
 
     def _hear(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):

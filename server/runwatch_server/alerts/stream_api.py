@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts import event_queries as alert_event_queries
 from runwatch_server.alerts import records as alert_records
-from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.guard import CurrentPrincipal, require_to_open
 from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.clock import rfc3339
 from runwatch_server.commands import event_queries as command_event_queries
@@ -54,7 +54,7 @@ class StreamCursor:
 
 @router.get(
     "/stream",
-    dependencies=[require(KeyScope.READ)],
+    dependencies=[require_to_open(KeyScope.READ)],
     openapi_extra=documented(texts=["text/event-stream"], refuses=[404]),
 )
 async def stream(

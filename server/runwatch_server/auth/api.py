@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import msgspec
 from fastapi import APIRouter, Depends, Query, Response
 
-from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.guard import CurrentPrincipal, require, require_key
 from runwatch_server.auth.keys import ApiKey, KeyScope
 from runwatch_server.clock import rfc3339, rfc3339_if_any
 from runwatch_server.errors import ForbiddenError, UnprocessableError
@@ -56,7 +56,7 @@ class KeyList(msgspec.Struct, frozen=True):
 @router.post(
     "",
     status_code=201,
-    dependencies=[require(KeyScope.ADMIN)],
+    dependencies=[require_key(KeyScope.ADMIN)],
     openapi_extra=documented(KeyCreate, KeyCreated, 201),
 )
 async def create_key(
@@ -64,7 +64,8 @@ async def create_key(
     principal: CurrentPrincipal,
     wanted: Annotated[KeyCreate, Depends(json_body(KeyCreate))],
 ) -> Response:
-    """Create a key. Its text is shown in this answer and never again."""
+    """Create a key. Its text is shown in this answer and never again. A login to the page is not
+    enough for this, nor for revoking one: a key has to be sent."""
     if principal.project is not None and wanted.project != principal.project:
         raise ForbiddenError(
             "foreign_project", f"Your key is bound to the project {principal.project!r}."
@@ -104,7 +105,7 @@ async def list_keys(
     return json_response(KeyList([_view(key) for key in shown], token))
 
 
-@router.delete("/{key_id}", status_code=204, dependencies=[require(KeyScope.ADMIN)])
+@router.delete("/{key_id}", status_code=204, dependencies=[require_key(KeyScope.ADMIN)])
 async def revoke_key(
     key_id: str, services: CurrentServices, principal: CurrentPrincipal
 ) -> Response:

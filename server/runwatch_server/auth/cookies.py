@@ -1,21 +1,19 @@
-"""The page's session cookie, and the check that a request with it comes from our own page (CSRF).
+"""The page's session cookie, and the checks that a request with it comes from our own page.
 
 A key in `Authorization` needs no such check: no other site can make a browser send it.
 """
 
-import hmac
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 from fastapi import Request, Response
 
-from runwatch_server.auth.sessions import SESSION_S, csrf_token
-from runwatch_server.errors import ForbiddenError
+from runwatch_server.auth.sessions import SESSION_S, belong_together
+from runwatch_server.errors import ForbiddenError, UnauthenticatedError
 from runwatch_server.settings import Settings
 from runwatch_server.web.zero_bytes import check_texts
 
-CSRF_HEADER: Final = "X-CSRF-Token"
-CSRF_FIELD: Final = "csrf"
+PAGE_SECRET_HEADER: Final = "X-Page-Secret"
 _FORM: Final = "application/x-www-form-urlencoded"
 
 
@@ -23,20 +21,21 @@ def cookie_name(request: Request, settings: Settings) -> str:
     """The cookie's name.
 
     `__Host-` binds the cookie to this very host, and needs TLS. Without TLS, so on loopback only,
-    the port in the name separates two services of one machine: cookies are shared by all ports.
+    the port in the name separates two services of one machine: cookies are shared by all ports,
+    which is why the cookie alone opens no more than pages.
     """
     return "__Host-runwatch" if _is_secure(request, settings) else f"runwatch-{request.url.port}"
 
 
-def session_secret(request: Request, settings: Settings) -> str | None:
-    """The secret in a request's cookie."""
+def session_cookie(request: Request, settings: Settings) -> str | None:
+    """The value of a request's cookie."""
     return request.cookies.get(cookie_name(request, settings))
 
 
-def set_session(request: Request, response: Response, settings: Settings, secret: str) -> None:
+def set_session(request: Request, response: Response, settings: Settings, cookie: str) -> None:
     response.set_cookie(
         cookie_name(request, settings),
-        secret,
+        cookie,
         max_age=round(SESSION_S),
         httponly=True,
         secure=_is_secure(request, settings),
@@ -53,18 +52,13 @@ def unset_session(request: Request, response: Response, settings: Settings) -> N
     )
 
 
-async def check_own_page(request: Request, secret: str) -> None:
-    """Raises ForbiddenError unless a request that changes something comes from our own page.
-
-    Judged by the origin that the browser states and by the session's CSRF token.
-    """
-    if request.method == "GET":
-        return
-    check_same_origin(request)
-    given = request.headers.get(CSRF_HEADER) or (await form_of(request)).get(CSRF_FIELD, "")
-    if not hmac.compare_digest(given.encode(), csrf_token(secret).encode()):
-        raise ForbiddenError(
-            "csrf", f"The request lacks the session's CSRF token: send {CSRF_HEADER}, or reload."
+def check_page_secret(request: Request, cookie: str) -> None:
+    """Raises UnauthenticatedError unless the request has the page secret of the cookie's session,
+    which a program that was sent the cookie on another port has not."""
+    if not belong_together(cookie, request.headers.get(PAGE_SECRET_HEADER, "")):
+        raise UnauthenticatedError(
+            "unproven_session",
+            f"The session's cookie is not enough: send {PAGE_SECRET_HEADER}, or log in again.",
         )
 
 

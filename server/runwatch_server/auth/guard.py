@@ -2,16 +2,17 @@
 
 A route declares `dependencies=[require(KeyScope.READ)]` or `[public()]`. The app-wide
 `deny_by_default` refuses every route that declares nothing, so that a forgotten line closes a
-route instead of opening it.
+route instead of opening it. What a browser opens without a script declares `require_to_open`.
 """
 
+from enum import StrEnum
 from typing import Annotated, Final
 
 from fastapi import Depends, Request
 from fastapi.params import Depends as DependsParam
 from fastapi.routing import APIRoute
 
-from runwatch_server.auth.cookies import check_own_page, session_secret
+from runwatch_server.auth.cookies import check_page_secret, check_same_origin, session_cookie
 from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.errors import ForbiddenError, UnauthenticatedError
 from runwatch_server.services import services_of
@@ -19,11 +20,24 @@ from runwatch_server.services import services_of
 _SCHEME: Final = "bearer "
 
 
-class Requirement:
-    """The scope that a route requires of a request's key; None: the route is public."""
+class Proof(StrEnum):
+    """What a route asks of somebody who is logged in to the page; a key is always enough."""
 
-    def __init__(self, scope: KeyScope | None) -> None:
+    COOKIE = "cookie"
+    """Which other users of the host can get, if they listen on another of its ports."""
+    PAGE_SECRET = "page_secret"
+    """And the cookie."""
+    KEY = "key"
+    """The key itself, once more."""
+
+
+class Requirement:
+    """The scope that a route requires of a request's key, None: the route is public; and how
+    somebody who is logged in proves to have it."""
+
+    def __init__(self, scope: KeyScope | None, proof: Proof = Proof.PAGE_SECRET) -> None:
         self.scope = scope
+        self.proof = proof
 
     async def __call__(self, request: Request) -> None:
         limits = services_of(request).rate_limits
@@ -32,7 +46,7 @@ class Requirement:
                 limits.refused.take(_address(request))
             return
         try:
-            principal = await _authenticate(request)
+            principal = await _authenticate(request, self.proof)
             principal.check_scope(self.scope)
         except (UnauthenticatedError, ForbiddenError):
             limits.refused.take(_address(request))
@@ -44,6 +58,17 @@ class Requirement:
 def require(scope: KeyScope) -> DependsParam:
     """A dependency: the request's key must have this scope."""
     return DependsParam(Requirement(scope))
+
+
+def require_to_open(scope: KeyScope) -> DependsParam:
+    """The same for what a browser opens without a script of ours that could send the page secret:
+    pages, and event streams."""
+    return DependsParam(Requirement(scope, Proof.COOKIE))
+
+
+def require_key(scope: KeyScope) -> DependsParam:
+    """The same for what outlasts a session: no session is enough, the key itself must be sent."""
+    return DependsParam(Requirement(scope, Proof.KEY))
 
 
 def public() -> DependsParam:
@@ -64,22 +89,34 @@ async def deny_by_default(request: Request) -> None:
         raise ForbiddenError("undeclared_route", "This route does not declare who may use it.")
 
 
-async def _authenticate(request: Request) -> Principal:
+async def _authenticate(request: Request, proof: Proof) -> Principal:
     """Authenticates by the key in `Authorization`, else by the page's cookie."""
     services = services_of(request)
     text = request.headers.get("Authorization", "")
-    secret = session_secret(request, services.settings)
+    cookie = session_cookie(request, services.settings)
     if text:
         principal = await services.keys.authenticate(_bearer(text))
-    elif secret is not None:
-        principal = await services.sessions.authenticate(secret)
-        await check_own_page(request, secret)
+    elif cookie is not None:
+        principal = await services.sessions.authenticate(cookie)
+        _check_proof(request, cookie, proof)
     else:
         raise UnauthenticatedError(
             "missing_key", "Send an API key: 'Authorization: Bearer runwatch_...'."
         )
     request.state.principal = principal
     return principal
+
+
+def _check_proof(request: Request, cookie: str, proof: Proof) -> None:
+    """Raises ForbiddenError and UnauthenticatedError."""
+    if request.method != "GET":
+        check_same_origin(request)
+    if proof is Proof.KEY:
+        raise ForbiddenError(
+            "key_wanted", "A login is not enough for this: send the API key in Authorization."
+        )
+    if proof is Proof.PAGE_SECRET:
+        check_page_secret(request, cookie)
 
 
 def _address(request: Request) -> str:

@@ -1,12 +1,16 @@
-"""Sessions of the page: a cookie that stands for a key, so that no script holds the key itself.
+"""Sessions of the page: a cookie and a page secret that stand for a key, so that no script holds
+the key itself.
 
-The cookie's value is a secret of 256 random bits; only its hash is stored. A session ends when its
-key does, when it expires, or when its owner logs out.
+A browser sends the cookie to every port of this host, so also to a program of another user. The
+page secret is kept by the page's origin, which includes the port, and sent by the page's scripts
+alone. Both are of 256 random bits. The cookie contains the page secret's hash, so that neither is
+made from the other; only the cookie's hash is stored. A session ends when its key does, when it
+expires, or when its owner logs out.
 """
 
-import hashlib
 import hmac
 import secrets
+from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -29,6 +33,14 @@ one does, at once."""
 _MAX_CACHED: Final = 10_000
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedSession:
+    """The two halves of a new session."""
+
+    cookie: str
+    page_secret: str
+
+
 class Sessions:
     """Opens, finds and ends sessions."""
 
@@ -38,11 +50,11 @@ class Sessions:
         self._keys = keys
         self._cached: dict[str, tuple[float, Session]] = {}
 
-    async def open(self, principal: Principal) -> str:
-        """The secret of a new session, for the cookie."""
-        secret, now = secrets.token_urlsafe(32), self._clock.wall()
+    async def open(self, principal: Principal) -> OpenedSession:
+        page_secret, now = secrets.token_urlsafe(32), self._clock.wall()
+        cookie = f"{secrets.token_urlsafe(32)}.{hash_secret(page_secret)}"
         session = Session(
-            secret_hash=hash_secret(secret),
+            secret_hash=hash_secret(cookie),
             key_id=principal.key_id,
             created_at=now,
             expires_at=now + SESSION_S,
@@ -61,18 +73,18 @@ class Sessions:
             await append_entry(connection, entry)
 
         await self._database.write(work)
-        return secret
+        return OpenedSession(cookie, page_secret)
 
-    async def authenticate(self, secret: str) -> Principal:
+    async def authenticate(self, cookie: str) -> Principal:
         """The session's owner. Raises UnauthenticatedError, which says why the session is over."""
-        session = await self._find(hash_secret(secret))
+        session = await self._find(hash_secret(cookie))
         if not self._clock.wall() < session.expires_at:
             raise UnauthenticatedError("expired_session", "The session has expired: log in again.")
         return await self._keys.principal(session.key_id)
 
-    async def close(self, secret: str) -> None:
+    async def close(self, cookie: str) -> None:
         """Ends the session; ending it again is no error."""
-        secret_hash = hash_secret(secret)
+        secret_hash = hash_secret(cookie)
         await self._database.write(
             lambda connection: session_queries.delete_session(connection, secret_hash)
         )
@@ -93,9 +105,6 @@ class Sessions:
         return found
 
 
-def csrf_token(secret: str) -> str:
-    """The token that a form of this session must send along.
-
-    Another site can make a browser send the cookie, but it cannot read this token.
-    """
-    return hmac.new(secret.encode(), b"csrf", hashlib.sha256).hexdigest()
+def belong_together(cookie: str, page_secret: str) -> bool:
+    """Whether these are the halves of one session."""
+    return hmac.compare_digest(cookie.partition(".")[2], hash_secret(page_secret))

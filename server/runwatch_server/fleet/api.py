@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from runwatch.vocabulary import RunId, RunState
-from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.guard import CurrentPrincipal, require, require_to_open
 from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.clock import rfc3339, rfc3339_if_any
 from runwatch_server.fleet.pulse import Pulse, visible_runs
@@ -113,7 +113,7 @@ async def get_pulses(
 
 @router.get(
     "/stream",
-    dependencies=[require(KeyScope.READ)],
+    dependencies=[require_to_open(KeyScope.READ)],
     openapi_extra=documented(texts=["text/event-stream"]),
 )
 async def stream_fleet(

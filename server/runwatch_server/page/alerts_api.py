@@ -11,7 +11,7 @@ from runwatch.rules import Rule
 from runwatch.vocabulary import AlertId, RunId, Severity
 from runwatch_server.alerts.actions.rungs import recovery_after
 from runwatch_server.alerts.records import AlertFilter, AlertRecord
-from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.guard import CurrentPrincipal, require_to_open
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.commands import event_queries as command_event_queries
 from runwatch_server.commands.queries import find_addressee
@@ -39,7 +39,7 @@ _SHOWS: Final = {
 }
 
 
-@router.get("/alerts", dependencies=[require(KeyScope.READ)])
+@router.get("/alerts", dependencies=[require_to_open(KeyScope.READ)])
 async def show_alerts(
     request: Request,
     services: CurrentServices,
@@ -82,7 +82,7 @@ async def show_alerts(
     )
 
 
-@router.get("/alerts/{alert_id}", dependencies=[require(KeyScope.READ)])
+@router.get("/alerts/{alert_id}", dependencies=[require_to_open(KeyScope.READ)])
 async def show_alert(
     alert_id: AlertId, request: Request, services: CurrentServices, principal: CurrentPrincipal
 ) -> Response:

@@ -7,7 +7,7 @@ from typing import Annotated, Final, cast
 from fastapi import APIRouter, Query, Request, Response
 
 from runwatch.vocabulary import RunId
-from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.guard import CurrentPrincipal, require_to_open
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.fleet.queries import list_fleet
 from runwatch_server.fleet.records import FleetFilter, Order
@@ -23,7 +23,7 @@ router: Final = APIRouter(include_in_schema=False)
 _MOST_OFFERED: Final = 500
 
 
-@router.get("/compare", dependencies=[require(KeyScope.READ)])
+@router.get("/compare", dependencies=[require_to_open(KeyScope.READ)])
 async def compare(
     request: Request,
     services: CurrentServices,

@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 
 from runwatch.messages import Problem
-from runwatch_server.auth.cookies import session_secret
+from runwatch_server.auth.cookies import session_cookie
 from runwatch_server.errors import UnauthenticatedError
 from runwatch_server.page.rendering import render
 from runwatch_server.services import services_of
@@ -69,10 +69,10 @@ def _for_people_too(handler: _Handler) -> _Handler:
 async def _recognise(request: Request) -> None:
     """Find out whose session it is if the route itself did not ask: the page keeps its frame."""
     services = services_of(request)
-    secret = session_secret(request, services.settings)
-    if secret is not None:
+    cookie = session_cookie(request, services.settings)
+    if cookie is not None:
         with suppress(UnauthenticatedError):
-            request.state.principal = await services.sessions.authenticate(secret)
+            request.state.principal = await services.sessions.authenticate(cookie)
 
 
 def _to_login(request: Request) -> Response:

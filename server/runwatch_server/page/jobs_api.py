@@ -6,7 +6,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
-from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.guard import CurrentPrincipal, require_to_open
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.page.rendering import render
 from runwatch_server.services import CurrentServices
@@ -17,7 +17,7 @@ router: Final = APIRouter(include_in_schema=False)
 _LONGEST_NAME: Final = 256
 
 
-@router.get("/jobs/{job}", dependencies=[require(KeyScope.READ)])
+@router.get("/jobs/{job}", dependencies=[require_to_open(KeyScope.READ)])
 async def show_job(
     request: Request,
     services: CurrentServices,

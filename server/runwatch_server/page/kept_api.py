@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 
-from runwatch_server.auth.guard import require
+from runwatch_server.auth.guard import require_to_open
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.page.rendering import render
 from runwatch_server.retention.ages import Ages, kept_of
@@ -34,7 +34,7 @@ class KeptPart:
         return math.isinf(self.days)
 
 
-@router.get("/runs/{run_id}/kept", dependencies=[require(KeyScope.READ)])
+@router.get("/runs/{run_id}/kept", dependencies=[require_to_open(KeyScope.READ)])
 async def show_kept(request: Request, services: CurrentServices, run: VisibleRun) -> Response:
     return render(request, "run_kept.html", run=run, **await kept_of_run(services, run))
 

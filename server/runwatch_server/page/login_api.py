@@ -1,4 +1,4 @@
-"""`/login`, `/logout`: a key is entered once, and a cookie stands for it from then on."""
+"""`/login`, `/logout`: a key is entered once, and a session stands for it from then on."""
 
 from typing import Annotated, Final
 
@@ -8,11 +8,11 @@ from fastapi.responses import RedirectResponse
 from runwatch_server.auth.cookies import (
     check_same_origin,
     form_of,
-    session_secret,
+    session_cookie,
     set_session,
     unset_session,
 )
-from runwatch_server.auth.guard import public, require
+from runwatch_server.auth.guard import public, require_to_open
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.errors import ForbiddenError, UnauthenticatedError
 from runwatch_server.page.rendering import render
@@ -30,7 +30,8 @@ async def show_login(
 
 @router.post("/login", dependencies=[public()])
 async def log_in(request: Request, services: CurrentServices) -> Response:
-    """Open a session for the key in the form, and redirect to the requested page."""
+    """Open a session for the key in the form. The answer is a page that keeps the page secret in
+    the browser, and leads to the requested one."""
     check_same_origin(request)
     form = await form_of(request)
     next_path = _own_path(form.get("next", "/"))
@@ -39,18 +40,20 @@ async def log_in(request: Request, services: CurrentServices) -> Response:
         principal.check_scope(KeyScope.READ)
     except (UnauthenticatedError, ForbiddenError) as error:
         return _show_form(request, next_path, status=error.status, fault=error.detail)
-    secret = await services.sessions.open(principal)
-    response = RedirectResponse(next_path, 303)
-    set_session(request, response, services.settings, secret)
+    opened = await services.sessions.open(principal)
+    response = render(
+        request, "logged_in.html", page_secret=opened.page_secret, next_path=next_path
+    )
+    set_session(request, response, services.settings, opened.cookie)
     return response
 
 
-@router.post("/logout", dependencies=[require(KeyScope.READ)])
+@router.post("/logout", dependencies=[require_to_open(KeyScope.READ)])
 async def log_out(request: Request, services: CurrentServices) -> Response:
     """End the session; the key stays."""
-    secret = session_secret(request, services.settings)
-    if secret is not None:
-        await services.sessions.close(secret)
+    cookie = session_cookie(request, services.settings)
+    if cookie is not None:
+        await services.sessions.close(cookie)
     response = RedirectResponse("/login", 303)
     unset_session(request, response, services.settings)
     return response

@@ -10,9 +10,8 @@ from fastapi import Request, Response
 from markupsafe import Markup
 
 import runwatch
-from runwatch_server.auth.cookies import session_secret
+from runwatch_server.auth.cookies import session_cookie
 from runwatch_server.auth.keys import KeyScope, Principal
-from runwatch_server.auth.sessions import csrf_token
 from runwatch_server.page import filters
 from runwatch_server.page.assets import PLOTLY, load_assets
 from runwatch_server.services import services_of
@@ -54,11 +53,11 @@ def render(
 
 def _shared(request: Request) -> Mapping[str, Any]:
     me: Principal | None = getattr(request.state, "principal", None)
-    secret = session_secret(request, services_of(request).settings)
+    cookie = session_cookie(request, services_of(request).settings)
     return {
         "me": me,
         "may": {scope.value: me is not None and me.allows(scope) for scope in KeyScope},
-        "csrf": "" if me is None or secret is None else csrf_token(secret),
+        "is_logged_in": me is not None and cookie is not None,
         "path": request.url.path,
     }
 

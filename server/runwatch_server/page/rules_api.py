@@ -8,7 +8,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from runwatch.rules import IN_CODE
-from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.guard import CurrentPrincipal, require_to_open
 from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.page.people import names_of_keys
 from runwatch_server.page.rendering import render
@@ -54,7 +54,7 @@ class Change:
     lines: list[tuple[str, str]]
 
 
-@router.get("/rules", dependencies=[require(KeyScope.READ)])
+@router.get("/rules", dependencies=[require_to_open(KeyScope.READ)])
 async def show_rules(
     request: Request, services: CurrentServices, principal: CurrentPrincipal
 ) -> Response:
@@ -67,7 +67,7 @@ async def show_rules(
     return render(request, "rules.html", own=own, builtin=builtin)
 
 
-@router.get("/rules/new", dependencies=[require(KeyScope.READ)])
+@router.get("/rules/new", dependencies=[require_to_open(KeyScope.READ)])
 async def show_new_rule(
     request: Request,
     services: CurrentServices,
@@ -79,7 +79,7 @@ async def show_new_rule(
     return await _editor(request, services, principal, text=text, record=None, builtin=None)
 
 
-@router.get("/rules/{rule_id}", dependencies=[require(KeyScope.READ)])
+@router.get("/rules/{rule_id}", dependencies=[require_to_open(KeyScope.READ)])
 async def show_rule(
     rule_id: str, request: Request, services: CurrentServices, principal: CurrentPrincipal
 ) -> Response:

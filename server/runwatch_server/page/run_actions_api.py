@@ -11,7 +11,7 @@ from runwatch.vocabulary import AlertId, PolicyMode
 from runwatch_server.alerts.actions.rungs import recovery_after
 from runwatch_server.alerts.queries import find_alerts
 from runwatch_server.alerts.records import AlertRecord, Recovery
-from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.guard import CurrentPrincipal, require_to_open
 from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.commands import event_queries as command_event_queries
 from runwatch_server.commands import queries
@@ -51,7 +51,7 @@ class ActionButton:
     """Whether the trainer allows it."""
 
 
-@router.get("/runs/{run_id}/actions", dependencies=[require(KeyScope.READ)])
+@router.get("/runs/{run_id}/actions", dependencies=[require_to_open(KeyScope.READ)])
 async def show_actions(
     run: VisibleRun, request: Request, services: CurrentServices, principal: CurrentPrincipal
 ) -> Response:
@@ -59,7 +59,7 @@ async def show_actions(
     return render(request, "actions.html", run=run, **actions)
 
 
-@router.get("/runs/{run_id}/act", dependencies=[require(KeyScope.READ)])
+@router.get("/runs/{run_id}/act", dependencies=[require_to_open(KeyScope.READ)])
 async def show_act(
     run: VisibleRun,
     request: Request,

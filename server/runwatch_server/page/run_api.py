@@ -12,7 +12,7 @@ from runwatch.frames import MAX_STEP
 from runwatch.rules import IN_CODE_NAMES
 from runwatch.vocabulary import Severity
 from runwatch_server.alerts.records import OPEN_STATES, AlertFilter, AlertRecord, Resolution
-from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.guard import CurrentPrincipal, require_to_open
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.fleet.records import owner_of
 from runwatch_server.page.alert_groups import grouped
@@ -37,7 +37,7 @@ _BEHIND_S: Final = 10.0
 by a frame."""
 
 
-@router.get("/runs/{run_id}", dependencies=[require(KeyScope.READ)])
+@router.get("/runs/{run_id}", dependencies=[require_to_open(KeyScope.READ)])
 async def show_run(
     request: Request,
     services: CurrentServices,
@@ -82,7 +82,7 @@ async def show_run(
     )
 
 
-@router.get("/runs/{run_id}/fresh", dependencies=[require(KeyScope.READ)])
+@router.get("/runs/{run_id}/fresh", dependencies=[require_to_open(KeyScope.READ)])
 async def show_fresh(request: Request, services: CurrentServices, run: VisibleRun) -> Response:
     """The parts of the run's page that change, for its script."""
     return render(request, "run_fresh.html", **await _fresh(services, run))

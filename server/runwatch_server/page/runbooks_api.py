@@ -4,7 +4,7 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
-from runwatch_server.auth.guard import require
+from runwatch_server.auth.guard import require_to_open
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.errors import NotFoundError
 from runwatch_server.page.markdown import to_html
@@ -14,12 +14,12 @@ from runwatch_server.runbooks import read_runbook, runbook_names
 router: Final = APIRouter(include_in_schema=False)
 
 
-@router.get("/runbooks", dependencies=[require(KeyScope.READ)])
+@router.get("/runbooks", dependencies=[require_to_open(KeyScope.READ)])
 async def list_runbooks(request: Request) -> Response:
     return render(request, "runbooks.html", names=runbook_names())
 
 
-@router.get("/runbooks/{name}", dependencies=[require(KeyScope.READ)])
+@router.get("/runbooks/{name}", dependencies=[require_to_open(KeyScope.READ)])
 async def show_runbook(name: str, request: Request) -> Response:
     text = read_runbook(name)
     if text is None:

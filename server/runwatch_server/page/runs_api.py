@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from runwatch.vocabulary import RunState
-from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.guard import CurrentPrincipal, require_to_open
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.fleet.queries import count_fleet, list_fleet, list_groups, list_projects
 from runwatch_server.fleet.records import FleetFilter, Group, Order
@@ -20,7 +20,7 @@ router: Final = APIRouter(include_in_schema=False)
 _A_PAGE: Final = 50
 
 
-@router.get("/", dependencies=[require(KeyScope.READ)])
+@router.get("/", dependencies=[require_to_open(KeyScope.READ)])
 async def show_runs(
     request: Request,
     services: CurrentServices,
@@ -73,7 +73,7 @@ async def show_runs(
     )
 
 
-@router.get("/runs", dependencies=[require(KeyScope.READ)])
+@router.get("/runs", dependencies=[require_to_open(KeyScope.READ)])
 async def redirect_to_runs() -> Response:
     """Redirects the address that a person would type: the page of runs is `/`."""
     return RedirectResponse("/", HTTPStatus.SEE_OTHER)

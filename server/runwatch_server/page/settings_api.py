@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from runwatch.vocabulary import RunId
 from runwatch_server.audit.queries import list_entries
-from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.guard import CurrentPrincipal, require_to_open
 from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.notify.receivers_api import view_of
 from runwatch_server.page.people import names_of_keys
@@ -24,7 +24,7 @@ _ENTRIES_SHOWN: Final = 100
 _DUE_SHOWN: Final = 50
 
 
-@router.get("/settings", dependencies=[require(KeyScope.READ)])
+@router.get("/settings", dependencies=[require_to_open(KeyScope.READ)])
 async def show_settings(
     request: Request, services: CurrentServices, principal: CurrentPrincipal
 ) -> Response:
@@ -45,7 +45,7 @@ async def show_settings(
     )
 
 
-@router.get("/settings/due", dependencies=[require(KeyScope.READ)])
+@router.get("/settings/due", dependencies=[require_to_open(KeyScope.READ)])
 async def show_due(
     request: Request, services: CurrentServices, principal: CurrentPrincipal
 ) -> Response:
@@ -60,7 +60,7 @@ async def _projects_ages(services: Services, principal: Principal) -> Mapping[st
     return {name: ages for name, ages in said.items() if principal.project in (None, name)}
 
 
-@router.get("/settings/audit", dependencies=[require(KeyScope.ADMIN)])
+@router.get("/settings/audit", dependencies=[require_to_open(KeyScope.ADMIN)])
 async def show_audit(
     request: Request,
     services: CurrentServices,

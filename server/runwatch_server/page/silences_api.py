@@ -4,7 +4,7 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
-from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.guard import CurrentPrincipal, require_to_open
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.notify.silences import list_silences
 from runwatch_server.page.people import names_of_keys
@@ -18,7 +18,7 @@ router: Final = APIRouter(include_in_schema=False)
 _SHOWN: Final = 100
 
 
-@router.get("/silences", dependencies=[require(KeyScope.READ)])
+@router.get("/silences", dependencies=[require_to_open(KeyScope.READ)])
 async def show_silences(
     request: Request,
     services: CurrentServices,

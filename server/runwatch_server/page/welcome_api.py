@@ -4,7 +4,7 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
-from runwatch_server.auth.guard import CurrentPrincipal, require
+from runwatch_server.auth.guard import CurrentPrincipal, require_to_open
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.page.demo_run import COMMAND, PROJECT, can_train
 from runwatch_server.page.rendering import render
@@ -13,7 +13,7 @@ from runwatch_server.services import CurrentServices
 router: Final = APIRouter(include_in_schema=False)
 
 
-@router.get("/welcome", dependencies=[require(KeyScope.READ)])
+@router.get("/welcome", dependencies=[require_to_open(KeyScope.READ)])
 async def show_welcome(
     request: Request, services: CurrentServices, principal: CurrentPrincipal
 ) -> Response:

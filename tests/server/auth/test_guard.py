@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute, iter_route_contexts
 from tests.server.harness import Api
 
 from runwatch_server.app import make_app
-from runwatch_server.auth.guard import requirement_of
+from runwatch_server.auth.guard import Proof, requirement_of
 from runwatch_server.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -36,6 +36,24 @@ def test_every_route_declares_what_it_needs(tmp_path: Path) -> None:
         requirement = requirement_of(route)
         assert requirement is not None, path
         assert (requirement.scope is None) == (path in PUBLIC), path
+
+
+OPENED_BY_A_BROWSER = {"/api/v1/stream", "/api/v1/fleet/stream", "/logout"}
+"""By the cookie alone, beside pages. A route is added here on purpose or not at all."""
+
+
+def test_the_cookie_alone_opens_pages_and_event_streams_only(tmp_path: Path) -> None:
+    found = routes(make_app(Settings(data_dir=tmp_path)))
+    opened = {
+        path
+        for path, route in found
+        if (requirement := requirement_of(route)) is not None
+        and requirement.scope is not None
+        and requirement.proof is Proof.COOKIE
+        and (route.include_in_schema or route.methods != {"GET"})
+    }
+
+    assert opened == OPENED_BY_A_BROWSER
 
 
 async def test_every_route_but_the_public_ones_refuses_a_stranger(api: Api) -> None:

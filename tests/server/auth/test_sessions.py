@@ -1,34 +1,41 @@
-"""The page's cookie: how it comes and goes, and what keeps other sites from using it."""
+"""The page's session: how it comes and goes, and what keeps other sites, and other users of the
+host, from using it."""
+
+import re
 
 import pytest
 from httpx import Response
 from tests.server.harness import Api, HandClock
 
-from runwatch_server.auth.sessions import SESSION_S, csrf_token
+from runwatch_server.auth.sessions import SESSION_S
 
 pytestmark = pytest.mark.anyio
 
 OURS = {"Sec-Fetch-Site": "same-origin"}
 BROWSER = {"Accept": "text/html"}
+RULES = {"version": 1, "groups": [{"name": "g", "rules": [{"alert": "A", "when": "loss > 1"}]}]}
 
 
 async def log_in(api: Api, key: str, **form: str) -> Response:
     return await api.http.post("/login", data={"key": key, **form}, headers=OURS)
 
 
-def token(api: Api) -> dict[str, str]:
-    (secret,) = api.http.cookies.values()
-    return {"X-CSRF-Token": csrf_token(secret)}
+def page_secret(login: Response) -> dict[str, str]:
+    """The header that the page's scripts send, of the answer to a login."""
+    found = re.search(r'data-page-secret="([^"]+)"', login.text)
+    assert found is not None, login.text
+    return {"X-Page-Secret": found[1]}
 
 
 async def test_a_login_sets_a_cookie_that_no_script_and_no_other_site_can_use(api: Api) -> None:
     answer = await log_in(api, api.admin_key, next="/runbooks")
 
-    assert (answer.status_code, answer.headers["Location"]) == (303, "/runbooks")
+    assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")
+    assert 'href="/runbooks"' in answer.text
     cookie = answer.headers["Set-Cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
-    assert (await api.call("GET", "/runs", key="")).status_code == 200
+    assert (await api.http.get("/runbooks")).status_code == 200
 
 
 async def test_a_wrong_key_opens_nothing_and_is_told(api: Api) -> None:
@@ -50,7 +57,7 @@ async def test_a_key_that_may_not_read_does_not_log_in(api: Api) -> None:
 async def test_a_login_leads_to_no_other_host(api: Api, path: str) -> None:
     answer = await log_in(api, api.admin_key, next=path)
 
-    assert answer.headers["Location"] == "/"
+    assert 'id="next" href="/"' in answer.text
 
 
 async def test_another_site_logs_nobody_in(api: Api) -> None:
@@ -64,31 +71,59 @@ async def test_another_site_logs_nobody_in(api: Api) -> None:
 @pytest.mark.parametrize(
     "headers", [{}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}]
 )
-async def test_another_site_changes_nothing_even_with_the_token(
+async def test_another_site_changes_nothing_even_with_the_secret(
     api: Api, headers: dict[str, str]
 ) -> None:
-    await log_in(api, api.admin_key)
+    secret = page_secret(await log_in(api, api.admin_key))
 
-    answer = await api.call(
-        "POST",
-        "/keys",
-        key="",
-        json={"name": "x", "scopes": ["read"]},
-        headers=headers | token(api),
-    )
+    answer = await api.call("POST", "/rules", key="", json=RULES, headers=headers | secret)
 
     assert (answer.status_code, answer.json()["code"]) == (403, "cross_site")
 
 
-async def test_without_the_token_the_cookie_changes_nothing(api: Api) -> None:
+@pytest.mark.parametrize(("method", "path"), [("POST", "/rules"), ("GET", "/rules")])
+async def test_the_cookie_alone_changes_nothing_and_reads_no_data(
+    api: Api, method: str, path: str
+) -> None:
+    body = RULES if method == "POST" else None
+    secret = page_secret(await log_in(api, api.admin_key))
+
+    without = await api.call(method, path, key="", json=body, headers=OURS)
+    with_it = await api.call(method, path, key="", json=body, headers=OURS | secret)
+
+    assert (without.status_code, without.json()["code"]) == (401, "unproven_session")
+    assert with_it.is_success
+
+
+async def test_the_secret_of_another_session_does_not_prove_this_one(api: Api) -> None:
+    other = page_secret(await log_in(api, api.admin_key))
     await log_in(api, api.admin_key)
-    body = {"name": "x", "scopes": ["read"]}
 
-    without = await api.call("POST", "/keys", key="", json=body, headers=OURS)
-    with_it = await api.call("POST", "/keys", key="", json=body, headers=OURS | token(api))
+    answer = await api.call("GET", "/rules", key="", headers=other)
 
-    assert (without.status_code, without.json()["code"]) == (403, "csrf")
-    assert with_it.status_code == 201
+    assert (answer.status_code, answer.json()["code"]) == (401, "unproven_session")
+
+
+async def test_the_secret_is_on_no_page_that_the_cookie_opens(api: Api) -> None:
+    (secret,) = page_secret(await log_in(api, api.admin_key)).values()
+    (cookie,) = api.http.cookies.values()
+
+    pages = [await api.http.get(path) for path in ("/", "/settings", "/login", "/nothing")]
+
+    assert "first admin" in pages[1].text
+    assert not [page.url for page in pages if secret in page.text]
+    assert secret not in cookie
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "/keys"), ("DELETE", "/keys/abcdefgh")])
+async def test_a_login_neither_makes_nor_revokes_keys(api: Api, method: str, path: str) -> None:
+    headers = OURS | page_secret(await log_in(api, api.admin_key))
+    body = {"name": "x", "scopes": ["read"]} if method == "POST" else None
+
+    answer = await api.call(method, path, key="", json=body, headers=headers)
+
+    assert (answer.status_code, answer.json()["code"]) == (403, "key_wanted")
+    assert len((await api.json("GET", "/keys"))["keys"]) == 1
 
 
 async def test_a_session_ends_with_its_key(api: Api) -> None:
@@ -97,7 +132,7 @@ async def test_a_session_ends_with_its_key(api: Api) -> None:
 
     await api.call("DELETE", f"/keys/{reader.split('_')[1]}")
 
-    answer = await api.call("GET", "/runs", key="")
+    answer = await api.http.get("/runbooks")
     assert (answer.status_code, answer.json()["code"]) == (401, "revoked_key")
 
 
@@ -106,7 +141,7 @@ async def test_a_session_ends_after_a_shift(api: Api, hand_clock: HandClock) -> 
 
     hand_clock.now += SESSION_S
 
-    answer = await api.call("GET", "/runs", key="")
+    answer = await api.http.get("/runbooks")
     assert (answer.status_code, answer.json()["code"]) == (401, "expired_session")
 
 
@@ -114,17 +149,17 @@ async def test_a_session_that_was_left_opens_nothing(api: Api) -> None:
     await log_in(api, api.admin_key)
     kept = dict(api.http.cookies)
 
-    await api.http.post("/logout", headers=OURS | token(api))
+    await api.http.post("/logout", headers=OURS)
     api.http.cookies.update(kept)
 
-    answer = await api.call("GET", "/runs", key="")
+    answer = await api.http.get("/runbooks")
     assert (answer.status_code, answer.json()["code"]) == (401, "unknown_session")
 
 
 async def test_a_session_has_the_rights_of_its_key_and_no_more(api: Api) -> None:
-    await log_in(api, await api.new_key("read"))
+    secret = page_secret(await log_in(api, await api.new_key("read")))
 
-    answer = await api.call("GET", "/keys", key="")
+    answer = await api.call("GET", "/keys", key="", headers=secret)
 
     assert (answer.status_code, answer.json()["code"]) == (403, "missing_scope")
 

@@ -3,7 +3,14 @@
 /** How long the answer to a question is waited for: curves of a long run may take a while. */
 const LONGEST_MS = 60_000;
 
-const csrf = document.querySelector("meta[name=csrf]")?.content ?? "";
+/** Where the page secret is, which a session needs beside its cookie. A browser sends a cookie to
+    every port of a host; storage is of this port alone. It is shared by our tabs, as the cookie is:
+    sessionStorage would be empty in a tab that a link in a message opens. */
+const PAGE_SECRET = "runwatch.page-secret";
+
+export const pageSecret = () => localStorage.getItem(PAGE_SECRET) ?? "";
+export const keepPageSecret = (secret) => localStorage.setItem(PAGE_SECRET, secret);
+export const forgetPageSecret = () => localStorage.removeItem(PAGE_SECRET);
 
 export class ApiError extends Error {
   /** `problem` has title, status, code, detail, and faults of a rule file. */
@@ -19,7 +26,8 @@ export const getJson = (path, options) => api("GET", path, options);
 export const postJson = (path, body = {}, options) => api("POST", path, { body, ...options });
 
 /** The JSON of an answer to a request under /api/v1, or null where it has none. `body`: an object,
-    or a string with its `type`. */
+    or a string with its `type`. `headers` with a key in Authorization: that is asked, whoever is
+    logged in. */
 export async function api(method, path, { body, type, headers = {}, signal } = {}) {
   const isText = typeof body === "string";
   const answer = await reach(`/api/v1${path}`, {
@@ -27,16 +35,19 @@ export async function api(method, path, { body, type, headers = {}, signal } = {
     signal: signal ?? (method === "GET" ? atLongest() : undefined),
     headers: {
       Accept: "application/json",
-      ...(method === "GET" ? {} : { "X-CSRF-Token": csrf }),
+      "X-Page-Secret": pageSecret(),
       ...(body === undefined ? {} : { "Content-Type": type ?? "application/json" }),
       ...headers,
     },
     body: body === undefined || isText ? body : JSON.stringify(body),
   });
   if (answer.ok) return answer.status === 204 ? null : answer.json().catch(unread);
-  if (answer.status === 401) toLogin();
+  if (answer.status === 401 && !headers.Authorization) toLogin();
   throw new ApiError(await problemOf(answer));
 }
+
+/** Headers that ask with a key instead of the login. */
+export const withKey = (text) => ({ Authorization: `Bearer ${text.trim()}` });
 
 /** An answer, whatever it is. Raises ApiError where there is none. */
 export const reach = (path, options) => fetch(path, options).catch(unreached);
@@ -66,6 +77,6 @@ async function problemOf(answer) {
   return { title, status: answer.status, code: "unknown", detail: "" };
 }
 
-function toLogin() {
+export function toLogin() {
   location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
 }

@@ -1,5 +1,5 @@
 // Keys: made, shown once, revoked. Receivers: tried.
-import { postJson } from "./api.js";
+import { api, postJson, withKey } from "./api.js";
 import { onSend, openers } from "./dialogs.js";
 import { renew } from "./refresh.js";
 
@@ -8,7 +8,7 @@ const made = document.getElementById("made-key");
 const text = document.getElementById("key-text");
 
 openers();
-onSend(document.querySelector("#new-key form"), async ({ name, project, days }, form) => {
+onSend(document.querySelector("#new-key form"), async ({ name, project, days, own_key: ownKey }, form) => {
   const scopes = new FormData(form).getAll("scope");
   if (!scopes.length) throw new Error("Choose what it may do.");
   const created = await postJson("/keys", {
@@ -16,11 +16,25 @@ onSend(document.querySelector("#new-key form"), async ({ name, project, days }, 
     scopes,
     project: project || null,
     expires_at: days ? new Date(Date.now() + Number(days) * DAY_MS).toISOString() : null,
-  });
+  }, { headers: withKey(ownKey) });
   form.reset();
   form.closest("dialog").close();
   text.textContent = created.key;
   made.showModal();
+  await renew();
+});
+
+const revoking = document.getElementById("revoke-key");
+const revokingForm = revoking.querySelector("form");
+revoking.addEventListener("opening", ({ detail: opener }) => {
+  revokingForm.reset();
+  revokingForm.elements.key.value = opener.dataset.key;
+  revoking.querySelector(".name").textContent = opener.dataset.name;
+  revoking.querySelector(".is-own").hidden = opener.dataset.key !== document.getElementById("keys").dataset.own;
+});
+onSend(revokingForm, async ({ key, own_key: ownKey }, form) => {
+  await api("DELETE", `/keys/${key}`, { headers: withKey(ownKey) });
+  form.reset();
   await renew();
 });
 

@@ -1,4 +1,5 @@
-// What every page does: the theme's button, and times that say how long ago.
+// What every page does: the theme's button, times that say how long ago, and the login's end.
+import { forgetPageSecret, pageSecret, toLogin } from "./api.js";
 import { showAges } from "./time.js";
 
 const root = document.documentElement;
@@ -11,3 +12,8 @@ document.getElementById("theme").addEventListener("click", () => {
 
 showAges(document);
 setInterval(() => { if (!document.hidden) showAges(document); }, 5000);
+
+// Nobody is to write a rule first, and to hear then that it cannot be sent.
+const logout = document.getElementById("logout");
+if (logout && !pageSecret()) toLogin();
+logout?.addEventListener("submit", forgetPageSecret);

@@ -1,17 +1,25 @@
 // A newcomer's first steps: a key for trainers, and the demo run.
-import { getJson, postJson } from "./api.js";
+import { getJson, postJson, withKey } from "./api.js";
 
 const LOOK_MS = 300;
 
-const make = document.getElementById("make-key");
-make.addEventListener("click", () => attempt(make, "key-fault", async () => {
-  const { key } = await postJson("/keys", { name: "trainer", scopes: ["ingest"] });
+const form = document.getElementById("make-key");
+const make = form.querySelector("button");
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  attempt(make, "key-fault", makeKey);
+});
+
+async function makeKey() {
+  const body = { name: "trainer", scopes: ["ingest"] };
+  const { key } = await postJson("/keys", body, { headers: withKey(form.elements.own_key.value) });
+  form.reset();
   const token = document.getElementById("token");
   token.textContent = key;
   token.classList.add("made");
   document.getElementById("once").hidden = false;
   make.textContent = "Created: it is shown below";
-}));
+}
 
 const demo = document.getElementById("demo");
 demo?.addEventListener("click", () => attempt(demo, "demo-fault", async () => {
