@@ -60,8 +60,11 @@ class Contents(msgspec.Struct, frozen=True, array_like=True):
     frames: tuple[PackedFrame, ...]
     shapes: tuple[Shape, ...]
     tile_bytes: tuple[int, ...]
-    tile_crcs: tuple[int, ...]
-    has_events: bool
+    tile_digests: tuple[bytes, ...]
+    """SHA-256 of each tile: whoever may write to the store of objects cannot change what is
+    read."""
+    event_bytes: int
+    """Of the events of all frames, unpacked; 0 if there are none."""
 
     @property
     def last_seq(self) -> int:
@@ -81,7 +84,9 @@ class TilePlace:
 
     start: int
     end: int
-    crc32: int
+    digest: bytes
+    raw_bytes: int
+    """Unpacked."""
     first_row: int
     num_rows: int
     first_column: int
@@ -121,22 +126,27 @@ class Directory:
                 columns.start // TILE_COLUMNS, (columns.stop - 1) // TILE_COLUMNS + 1
             ):
                 number = self._first_tiles[shape, kind] + block * across + place
+                num_rows = min(TILE_ROWS, held.num_rows - block * TILE_ROWS)
+                wide = min(TILE_COLUMNS, num_columns - place * TILE_COLUMNS)
                 yield TilePlace(
                     start=self._ends[number],
                     end=self._ends[number + 1],
-                    crc32=self.contents.tile_crcs[number],
+                    digest=self.contents.tile_digests[number],
+                    raw_bytes=num_rows * wide * kind,
                     first_row=block * TILE_ROWS,
-                    num_rows=min(TILE_ROWS, held.num_rows - block * TILE_ROWS),
+                    num_rows=num_rows,
                     first_column=place * TILE_COLUMNS,
-                    num_columns=min(TILE_COLUMNS, num_columns - place * TILE_COLUMNS),
+                    num_columns=wide,
                 )
 
     @property
     def events(self) -> TilePlace | None:
         """Where the events are; None if there are none."""
-        if not self.contents.has_events:
+        held = self.contents
+        if not held.event_bytes:
             return None
-        return TilePlace(self._ends[-2], self._ends[-1], self.contents.tile_crcs[-1], 0, 0, 0, 0)
+        start, end = self._ends[-2:]
+        return TilePlace(start, end, held.tile_digests[-1], held.event_bytes, 0, 0, 0, 0)
 
 
 def _blocks(number: int, size: int) -> int:

@@ -1,6 +1,6 @@
 """Encodes frames as a pack's bytes, and decodes tiles to numbers, exact to the bit. No I/O."""
 
-import zlib
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -64,8 +64,8 @@ def encode_pack(stored: Sequence[FrameToPack]) -> tuple[bytes, Contents]:
             )
         )
     tiles = [tile for frames in members for kind in Kind for tile in _tiles(frames, kind)]
-    has_events = any(one.frame.events for one in stored)
-    if has_events:
+    events = b""
+    if any(one.frame.events for one in stored):
         events = msgspec.msgpack.encode([one.frame.events for one in stored])
         tiles.append(zstd.compress(events))
     contents = Contents(
@@ -77,27 +77,37 @@ def encode_pack(stored: Sequence[FrameToPack]) -> tuple[bytes, Contents]:
             for key, frames in zip(keys, members, strict=True)
         ),
         tile_bytes=tuple(len(tile) for tile in tiles),
-        tile_crcs=tuple(zlib.crc32(tile) for tile in tiles),
-        has_events=has_events,
+        tile_digests=tuple(hashlib.sha256(tile).digest() for tile in tiles),
+        event_bytes=len(events),
     )
     return MAGIC + b"".join(tiles), contents
 
 
 def decode_tile(octets: bytes, place: TilePlace, kind: Kind) -> Numbers | None:
     """A tile's numbers, (rows, columns); None if these are not the bytes that were written."""
-    if zlib.crc32(octets) != place.crc32:
+    raw = _unpacked(octets, place)
+    if raw is None:
         return None
-    raw = zstd.decompress(octets)
     numbers = np.frombuffer(unshuffle(raw, kind), f"<f{kind.value}")
     return numbers.reshape(place.num_rows, place.num_columns)
 
 
 def decode_events(octets: bytes, place: TilePlace) -> list[tuple[Event, ...]] | None:
     """The events of each frame; None if these are not the bytes that were written."""
-    if zlib.crc32(octets) != place.crc32:
+    raw = _unpacked(octets, place)
+    return None if raw is None else msgspec.msgpack.decode(raw, type=list[tuple[Event, ...]])
+
+
+def _unpacked(octets: bytes, place: TilePlace) -> bytes | None:
+    """A tile unpacked; None, before any memory is taken for it, if it is not the one that was
+    written or does not have the size that the index says."""
+    if hashlib.sha256(octets).digest() != place.digest:
         return None
-    raw = zstd.decompress(octets)
-    return msgspec.msgpack.decode(raw, type=list[tuple[Event, ...]])
+    try:
+        is_as_large = zstd.declared_bytes(octets) == place.raw_bytes
+        return zstd.decompress(octets) if is_as_large else None
+    except zstd.ZstdError:
+        return None
 
 
 def _key(frame: Frame) -> _ShapeKey:

@@ -1,13 +1,18 @@
 """Frames in a pack come back with every bit; what is damaged is a gap."""
 
+import hashlib
+import tracemalloc
+import zlib
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from runwatch import zstd
 from runwatch.frames import Event, Frame
 from runwatch.nonfinite import ABSENT_64
 from runwatch.vocabulary import RunId
@@ -162,6 +167,90 @@ def test_a_damaged_tile_is_a_gap_of_its_rows_and_no_others(cut: bool) -> None:
     # What was cut off holds the events of all frames: none of them is whole without.
     assert [one.frame.seq for one in whole_frames.items] == ([] if cut else [1])
     assert {gap.reason for gap in whole_frames.gaps} == {GapReason.CORRUPT}
+
+
+BOMB_BYTES = 2**27
+
+
+def bomb() -> bytes:
+    """A frame of Zstandard of 4 KiB, which unpacks to 128 MiB of zeros."""
+    block = 2**17
+    is_last = [0] * (BOMB_BYTES // block - 1) + [1]
+    blocks = [(block << 3 | 1 << 1 | last).to_bytes(3, "little") + b"\0" for last in is_last]
+    return zstd.MAGIC + b"\xe0" + BOMB_BYTES.to_bytes(8, "little") + b"".join(blocks)
+
+
+OTHER_NUMBERS = zstd.compress(bytes(TILE_ROWS * (MANY - TILE_COLUMNS) * Kind.STATS))
+
+
+def mended(octets: bytes, length: int, crc32: int) -> bytes:
+    """The frame, and after it as many bytes as a tile had and its CRC-32 needs: CRC-32 is linear,
+    so that 4 free bytes give any."""
+    num_free = length - len(octets) - 8
+    octets += b"\x50\x2a\x4d\x18" + num_free.to_bytes(4, "little") + bytes(num_free - 4)
+    plain = zlib.crc32(octets + bytes(4))
+    by_height: dict[int, tuple[int, int]] = {}
+    for bit in range(32):
+        mask = 1 << bit
+        change = zlib.crc32(octets + mask.to_bytes(4, "little")) ^ plain
+        while change.bit_length() in by_height:
+            other, bits = by_height[change.bit_length()]
+            change, mask = change ^ other, mask ^ bits
+        by_height[change.bit_length()] = change, mask
+    wrong, patch = plain ^ crc32, 0
+    while wrong:
+        change, bits = by_height[wrong.bit_length()]
+        wrong, patch = wrong ^ change, patch ^ bits
+    return octets + patch.to_bytes(4, "little")
+
+
+@pytest.mark.parametrize("forged", [OTHER_NUMBERS, bomb()], ids=["other numbers", "a bomb"])
+def test_a_tile_that_somebody_wrote_to_the_same_crc_is_a_gap(forged: bytes) -> None:
+    frames = [replace(made(1, TILE_ROWS, MANY, 1, 9), first_step=0)]
+    pack, octets = packed(frames)
+    (tile,) = Table(0, range(TILE_ROWS), Place(Kind.STATS, range(MANY - 1, MANY))).tiles(
+        pack.directory
+    )
+    was = octets[tile.start : tile.end]
+    written = mended(forged, len(was), zlib.crc32(was))
+    assert (len(written), zlib.crc32(written)) == (len(was), zlib.crc32(was))
+
+    tracemalloc.start()
+    found = column_of(pack, octets[: tile.start] + written + octets[tile.end :], MANY - 1)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert found == ([], [pack.gap(0, TILE_ROWS - 1, GapReason.CORRUPT)])
+    assert peak_bytes < BOMB_BYTES / 32
+
+
+@pytest.mark.parametrize("at", [0, -1], ids=["a tile", "the events"])
+@pytest.mark.parametrize(
+    "written",
+    [bomb(), zstd.compress(bytes(8)), b"no Zstandard"],
+    ids=["too large", "too small", "no Zstandard"],
+)
+def test_what_has_another_size_than_the_index_says_is_not_unpacked(written: bytes, at: int) -> None:
+    """Even with the digest of the index: a copy of the database may be somebody else's."""
+    pack, octets = packed([made(5, 10, 2, 1, seed=1), made(6, 0, 0, 0, seed=1)])
+    contents = Contents.decode(pack.contents)
+    sizes, digests = list(contents.tile_bytes), list(contents.tile_digests)
+    place = slice(sum(sizes[:at]) + 4, None) if at else slice(4, sizes[0] + 4)
+    end = octets[place.stop :] if place.stop else b""
+    sizes[at], digests[at] = len(written), hashlib.sha256(written).digest()
+    changed = msgspec.structs.replace(
+        contents, tile_bytes=tuple(sizes), tile_digests=tuple(digests)
+    )
+
+    tracemalloc.start()
+    found = unpack_frames(
+        replace(pack, contents=changed.encode()), range(1), octets[: place.start] + written + end
+    )
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert [gap.reason for gap in found.gaps] == [GapReason.CORRUPT]
+    assert peak_bytes < BOMB_BYTES / 32
 
 
 def test_contents_are_read_as_they_were_written() -> None:
