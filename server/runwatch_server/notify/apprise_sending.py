@@ -1,10 +1,15 @@
 """Sends one message through Apprise. Imported only if a receiver is configured: Apprise is an
 optional part of the installation, and takes 45 MB of memory.
 
+A message is text, and names in it are others': it is escaped here in the form that its service
+takes, since Apprise hands text on as it is to services that read it as markup.
+
 Synchronous: call it on a worker thread.
 """
 
+import re
 from collections.abc import Sequence
+from html import escape
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import quote
@@ -39,6 +44,25 @@ _LOCAL: Final = frozenset(
 _UNHELD: Final = frozenset(("mqtt", "mqtts", "xmpp", "xmpps"))
 """Services that connect from threads of their own, which `guarded_by` does not restrict."""
 
+_MARKDOWN_CHATS: Final = frozenset(
+    (
+        *("discord", "guilded", "mmost", "mmosts", "nctalk", "nctalks", "revolt", "rocket"),
+        *("rockets", "ryver", "webex", "workflow", "workflows", "wxteams", "zulip"),
+    )
+)
+"""Services that show Markdown, in titles too, whatever form Apprise says that they take."""
+_FORMS: Final = {
+    "slack": apprise.NotifyFormat.TEXT,
+    "tgram": apprise.NotifyFormat.HTML,
+}
+"""Of several forms that a service takes, the one without markup that passes, or the one that can be
+escaped; an address cannot choose another."""
+_MARKDOWN: Final = re.compile(
+    r"(?P<link>https?://[\w.:/?#@$%+,;=&-]+)|[\\`*_~|\[\]]|<(?! )|&(?=#?\w+;)", re.ASCII
+)
+"""What makes text Markdown. A link stays whole: chats would not take a backslash out of it. What is
+compared (`loss < 5`) is no tag, and Mattermost shows a backslash before it."""
+
 
 class AppriseSender:
     """Sends to one receiver. Raises SettingsError for an address that Apprise does not know."""
@@ -70,14 +94,23 @@ class AppriseSender:
         """Send a message; returns why the service did not accept it, empty if it did."""
         plugin = self._plugin(message.dedup_key)
         assert plugin is not None, "the address was tried at the start"
+        form = plugin.resolve_format(apprise.NotifyFormat.TEXT)  # with it, Apprise changes nothing
+        has_title = plugin.title_maxlen > 0 and self._scheme not in _MARKDOWN_CHATS
         with guarded_by(guard), listening() as heard:
             is_accepted = plugin.notify(
-                title=message.title,
-                body=message.body,
+                title=message.title if has_title else self._escaped(message.title, form),
+                body=self._escaped(message.body, form),
                 notify_type=self._kind_of(message),
-                body_format=apprise.NotifyFormat.TEXT,
+                body_format=form,
             )
             return "" if is_accepted else heard.reason
+
+    def _escaped(self, text: str, form: apprise.NotifyFormat) -> str:
+        if form is apprise.NotifyFormat.HTML:
+            return escape(text, quote=False).replace("\n", "<br/>\n")
+        if form is apprise.NotifyFormat.MARKDOWN or self._scheme in _MARKDOWN_CHATS:
+            return as_markdown(text)
+        return text
 
     def _kind_of(self, message: Message) -> apprise.NotifyType:
         if not message.is_over:
@@ -97,7 +130,13 @@ class AppriseSender:
             plugin.socket_read_timeout = TIMEOUT_S
             longest_pause_s = _PAUSES_S / max(1, len(plugin))
             plugin.request_rate_per_sec = min(plugin.request_rate_per_sec, longest_pause_s)
+            plugin.notify_format = _FORMS.get(self._scheme, plugin.notify_format)
         return plugin
+
+
+def as_markdown(text: str) -> str:
+    """The text in Markdown that shows it as it is."""
+    return _MARKDOWN.sub(lambda found: found[0] if found["link"] else f"\\{found[0]}", text)
 
 
 def _is_private(plugin: apprise.NotifyBase, allowed: Sequence[Network]) -> bool:

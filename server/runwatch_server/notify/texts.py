@@ -27,10 +27,12 @@ _MAX_LAYERS: Final = 4
 _TITLE_CHARS: Final = 150
 """Of a summary within a title: Slack and Apprise cut titles at some 250 characters."""
 _MENTION: Final = re.compile(
-    r"@(?=(?:everyone|channel|here|all)\b|&?\d{15})|<(?=[@!#])", re.IGNORECASE
+    r"@(?=(?:everyone|channel|here|all)\b|&?\d{15})|(?<!\w)@(?=[a-z])|<(?=[@!#]|\w+[:/])",
+    re.IGNORECASE,
 )
-"""What makes Discord, Slack or Mattermost notify all of a channel, or somebody. An ID of Discord's
-has 17 digits or more, and a `@384` of a name is none."""
+"""What makes a chat notify all of a channel, or somebody, and the beginning of links with a text of
+their own (`<https://...|sign in>`). An ID of Discord's has 17 digits or more, and a `@384` of a
+name is none."""
 _ZERO_WIDTH_SPACE: Final = "\u200b"
 
 _CLOSED: Final[Mapping[Resolution | None, str]] = {
@@ -204,7 +206,7 @@ def _standing(case: Case) -> str:
 
 
 def _calling_nobody(text: str) -> str:
-    """The text as people read it, in which no chat finds a mention."""
+    """The text as people read it, in which no chat finds a mention or a link of the form <...>."""
     return _MENTION.sub(lambda found: found[0] + _ZERO_WIDTH_SPACE, text)
 
 

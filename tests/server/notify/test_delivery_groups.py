@@ -131,13 +131,14 @@ def test_a_name_begins_no_line_of_a_message_and_turns_around_none() -> None:
 
 
 def test_a_name_calls_nobody_who_is_not_on_call() -> None:
-    facts = Facts(first_layer="<!channel>", summary="<@U024BE7LH>, @81384788765712384, @Here")
+    summary = "<@U024BE7LH>, @81384788765712384, @Here, <users/all>, <https://evil|ack>, (@ada)"
+    facts = Facts(first_layer="<!channel>", summary=summary)
     case = replace(a_case(facts=facts), run_name="@everyone, vit@384, a@hereford.uk")
 
     title, body = title_of([case], Kind.FIRING), body_of([case], url="", dedup_key="k")
 
     assert "@\u200beveryone, vit@384, a@hereford.uk" in title
-    for mention in ("@everyone", "<!", "<@", "@8", "@Here"):
+    for mention in ("@everyone", "<!", "<@", "@8", "@Here", "<u", "<h", "@ada"):
         assert mention not in title + body
 
 
