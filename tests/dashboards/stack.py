@@ -1,7 +1,8 @@
 """The processes of docker-compose.yml started by hand, with its own configuration files.
 
-Only addresses and paths are replaced, and the intervals at which Prometheus looks: a test does
-not wait a quarter of a minute for each scrape. SQLite takes the place of PostgreSQL.
+Only addresses and paths are replaced, and the intervals at which Prometheus and Alertmanager
+look: a test does not wait a quarter of a minute for each scrape. SQLite takes the place of
+PostgreSQL.
 """
 
 import json
@@ -43,7 +44,7 @@ class Stack:
         self._run(
             "alertmanager",
             "prometheus-alertmanager",
-            f"--config.file={ROOT / 'dashboards/alertmanager.yml'}",
+            f"--config.file={self._rewritten('alertmanager.yml')}",
             f"--storage.path={self._folder / 'alertmanager'}",
             f"--web.listen-address={am}",
             "--cluster.listen-address=",
@@ -87,6 +88,11 @@ class Stack:
         reply = self._http.request("GET", f"{self.urls[name]}{path}", fields=fields)
         assert reply.status == 200, (path, fields, reply.data)
         return json.loads(reply.data)
+
+    def expire(self, silence: str) -> None:
+        """End a silence of Alertmanager's."""
+        url = f"{self.urls['alertmanager']}/api/v2/silence/{silence}"
+        assert self._http.request("DELETE", url).status == 200
 
     def query(self, expression: str) -> list[Any]:
         """What Prometheus answers to an expression now."""
@@ -135,6 +141,7 @@ class Stack:
         text = text.replace("/etc/prometheus/scrape-key/key", str(self._folder / "key"))
         text = text.replace("/etc/prometheus/prometheus-rules.yml", str(RULES))
         text = text.replace("_interval: 15s", "_interval: 500ms")
+        text = re.sub(r"\bgroup_interval: \w+", "group_interval: 1s", text)
         written = self._folder / name
         written.write_text(text)
         return written

@@ -97,6 +97,13 @@ def test_every_image_is_pinned_and_every_port_on_loopback(services: Any, name: s
         assert port.startswith("127.0.0.1:")
 
 
+def test_only_what_asks_for_a_key_or_a_password_is_published(services: Any) -> None:
+    published = {name for name, service in services.items() if service.get("ports")}
+
+    assert published == {"runwatch", "grafana"}
+    assert services["grafana"]["environment"]["GF_SECURITY_ADMIN_PASSWORD"]
+
+
 def test_what_is_mounted_from_the_checkout_is_there(services: Any) -> None:
     mounted = [mount for service in services.values() for mount in mounts_from_here(service)]
 
