@@ -11,7 +11,7 @@
 #   make site     the documentation as a site, in build/site
 #   make release  wheel and sdist in dist/, each tried in an empty environment
 #   make bench    the main programs behind the figures (docs/figures.md)
-#   make lock     remake constraints.txt
+#   make lock     remake constraints.txt and requirements-image.txt
 #   make clean    remove .venv and caches
 #
 # PYTHON=/path/to/python3 chooses the interpreter. PIP_OPTIONS goes to pip as it is: on a machine
@@ -27,6 +27,7 @@ LOWEST := .venv-lowest
 LOWEST_HOOK := .venv-lowest-hook
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PIP_OPTIONS ?=
+IMAGE_EXTRAS := server postgres objects oncall arrow
 DEMO_OPTIONS ?=
 TEST_OPTIONS ?=
 # Tests wait for other processes a third of their time: one worker more than there are processors. A
@@ -169,7 +170,8 @@ $(LOWEST_HOOK)/.installed: $(STAMP) constraints-lowest.txt
 
 # Resolves afresh. What PyTorch pins by itself (its CUDA libraries) and the suffix of a local build are
 # left out, so that the registry's PyTorch and a local wheel both satisfy the file. Triton goes with
-# PyTorch: it is the version that PyTorch for CUDA wants, whichever build the lock is made with.
+# PyTorch: it is the version that PyTorch for CUDA wants, whichever build the lock is made with. The
+# image's file is resolved for the interpreter that runs this: it must be the image's Python 3.11.
 lock:
 	@set -eu; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
 	echo "==> Resolving in a fresh environment"; \
@@ -180,7 +182,15 @@ lock:
 	  $$pip freeze --exclude-editable | sed 's/+.*//' | grep -Ev '^(nvidia-|cuda-)'; \
 	} > "$$folder/constraints.txt"; \
 	cp "$$folder/constraints.txt" constraints.txt; \
-	echo "==> constraints.txt: $$(grep -vc '^#' constraints.txt) versions"
+	echo "==> constraints.txt: $$(grep -vc '^#' constraints.txt) versions"; \
+	$$pip install --quiet --progress-bar on $(PIP_OPTIONS) pip-tools==7.6.2; \
+	"$$folder/venv/bin/pip-compile" --quiet --generate-hashes --allow-unsafe --strip-extras \
+	    --no-header --no-annotate --no-emit-options --pip-args='$(PIP_OPTIONS)' \
+	    $(IMAGE_EXTRAS:%=--extra %) --build-deps-for wheel --constraint constraints.txt \
+	    --output-file "$$folder/image.txt" pyproject.toml; \
+	{ sed -n '/^#/p' requirements-image.txt; cat "$$folder/image.txt"; } > "$$folder/whole.txt"; \
+	cp "$$folder/whole.txt" requirements-image.txt; \
+	echo "==> requirements-image.txt: $$(grep -c '==' requirements-image.txt) versions by digest"
 
 clean:
 	rm -rf $(VENV) $(LOWEST) $(LOWEST_HOOK) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

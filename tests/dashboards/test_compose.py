@@ -182,6 +182,39 @@ def test_the_image_is_made_of_what_is_there() -> None:
         assert f"!{name}" in ignored, name
 
 
+def test_the_image_installs_others_work_by_its_digest_and_in_the_pinned_versions() -> None:
+    """A version could be replaced in a registry; the digest of a file could not."""
+    installed = re.findall(r"RUN pip install (.*?)\n[A-Z]", dockerfile := image_file(), re.S)
+    by_digest, own = installed
+    requirements = re.sub(r"\\\n", "", (ROOT / "requirements-image.txt").read_text())
+    lines = [line for line in requirements.splitlines() if line[0] not in "# "]
+    versions = dict(line.split()[0].split("==") for line in lines)
+    constraints = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = dict(line.split("==") for line in constraints if "==" in line)
+
+    assert "apt-get" not in dockerfile
+    assert by_digest == "--require-hashes --requirement requirements-image.txt"
+    assert own.startswith("--no-deps --no-build-isolation '.[")
+    assert all("--hash=sha256:" in line for line in lines)
+    assert {name: pinned.get(name, version) for name, version in versions.items()} == versions
+    assert wanted_by_the_image() - set(versions) == set()
+
+
+def image_file() -> str:
+    return (ROOT / "Dockerfile").read_text()
+
+
+def wanted_by_the_image() -> set[str]:
+    """Names of what the image's extras ask for, and of what builds our wheel."""
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = document["project"]
+    (extras,) = re.findall(r"'\.\[([a-z,]+)\]'", image_file())
+    wanted = [*project["dependencies"], *document["build-system"]["requires"]]
+    for extra in extras.split(","):
+        wanted += project["optional-dependencies"][extra]
+    return {re.split(r"[\[><=;~ ]", requirement)[0].lower() for requirement in wanted}
+
+
 def test_the_image_installs_extras_that_there_are_and_no_torch() -> None:
     (wanted,) = re.findall(r"'\.\[([a-z,]+)\]'", (ROOT / "Dockerfile").read_text())
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
