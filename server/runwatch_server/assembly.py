@@ -269,7 +269,7 @@ def _build(foundation: _Opened, alerting: Alerting, notifying: Notifying) -> Ser
         commands=alerting.commands,
         delivery=alerting.delivery,
         alerts=alerting.alerts,
-        backtests=Backtests(database, packs),
+        backtests=Backtests(database, layouts, packs),
         evaluators=alerting.evaluators,
         run_removal=RunRemovalNotice(alerting.context, partial(notifying.has_sent_ends, database)),
         ticker=alerting.ticker,

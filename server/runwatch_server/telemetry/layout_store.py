@@ -1,5 +1,7 @@
 """Registers layouts, each once per run, and caches them by their hash."""
 
+import asyncio
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -77,6 +79,16 @@ class Layouts:
             hashes = list(found)
         return [await self.find(run_id, layout_hash) for layout_hash in hashes]
 
+    async def num_layers(self, run_id: RunId) -> int:
+        """How many layers an evaluator of the run has at most at a time: layouts with the same
+        stats take each other's place, and those with other stats stand beside them."""
+        async with self._database.read() as connection:
+            found = await connection.scalars(
+                sa.select(layouts.c.document).where(layouts.c.run_id == run_id)
+            )
+            documents = list(found)
+        return await asyncio.to_thread(_num_layers, documents)
+
     def forget(self, run_id: RunId) -> None:
         """Drop a deleted run's layouts: a new run under its id has registered none yet."""
         for key in [key for key in self._cached if key[0] == run_id]:
@@ -109,6 +121,19 @@ class Layouts:
         layout = self._by_hash.setdefault(layout.hash, layout)
         self._cached[run_id, layout.hash] = layout
         return layout
+
+
+class _Sizes(msgspec.Struct):
+    layers: list[msgspec.Raw]
+    stats: tuple[str, ...]
+
+
+def _num_layers(documents: Iterable[bytes]) -> int:
+    most: dict[tuple[str, ...], int] = {}
+    for document in documents:
+        sizes = msgspec.json.decode(zstd.decompress(document), type=_Sizes)
+        most[sizes.stats] = max(len(sizes.layers), most.get(sizes.stats, 0))
+    return sum(most.values())
 
 
 def _unpack(data: bytes) -> Layout:

@@ -21,8 +21,8 @@ async def test_several_files_hold_no_more_together_than_one_may(api: Api) -> Non
 
     assert (refused.status_code, refused.json()["code"]) == (422, "too_much_state")
     detail = refused.json()["detail"]
-    assert "found that the windows of all rules in force take 92." in detail
-    assert "wanted at most 64 MiB (without this change they take 50." in detail
+    assert "found that the windows of all rules in force take 88." in detail
+    assert "wanted at most 64 MiB (without this change they take 47." in detail
 
     await api.call("DELETE", f"/rules/{first['id']}", headers={"If-Match": '"1"'})
     await api.json("POST", "/rules", json=a_file("Second", window=220))

@@ -15,7 +15,8 @@ from collections.abc import Collection
 from typing import Final
 
 from runwatch.errors import Fault, RuleError
-from runwatch.rules.expressions import Window, windows_of
+from runwatch.rules.block import Level
+from runwatch.rules.condition import condition_of
 from runwatch.rules.limits import (
     BYTES_PER_SAMPLE,
     MAX_RULES,
@@ -23,9 +24,8 @@ from runwatch.rules.limits import (
     NOMINAL_LAYERS,
 )
 from runwatch.rules.reading import Fields
-from runwatch.rules.rule import Baseline, Rule
+from runwatch.rules.rule import Rule
 from runwatch.rules.rule_loading import RuleLoader
-from runwatch.vocabulary import Scope
 
 VERSION: Final = 1
 
@@ -93,12 +93,8 @@ def _check_together(rules: list[Rule], fields: Fields) -> None:
 
 def state_bytes(rules: Collection[Rule], num_layers: int) -> int:
     """What the distinct windows of these rules hold, in a run of so many layers."""
-    windows: set[tuple[Scope, Window, str]] = set()
-    for rule in rules:
-        if rule.when is not None:
-            owner = rule.name if rule.baseline is Baseline.CLEAN else ""
-            windows |= {(rule.scope, window, owner) for window in windows_of(rule.when)}
-    samples = sum(
-        window.size * (num_layers if scope is Scope.LAYER else 1) for scope, window, _ in windows
-    )
+    keys = {
+        key for rule in rules if rule.when is not None for key in condition_of(rule).window_keys()
+    }
+    samples = sum(key.size * (num_layers if key.level is Level.LAYER else 1) for key in keys)
     return samples * BYTES_PER_SAMPLE

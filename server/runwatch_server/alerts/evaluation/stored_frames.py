@@ -68,15 +68,22 @@ async def read_frames(
 
 
 async def iterate_frames(
-    database: Database, packs: PackReader, run_id: RunId, key: StreamKey
+    database: Database, packs: PackReader, run_id: RunId, key: StreamKey, last_seq: int
 ) -> AsyncIterator[list[CommittedFrame]]:
-    """All stored frames of a stream, some at a time. The consumer may take as long as it likes: the
-    connection used for reading is returned before each yield. Raises what `read_frames` raises."""
+    """The stored frames of a stream up to a sequence number, some at a time. The consumer may take
+    as long as it likes: the connection used for reading is returned before each yield. Raises what
+    `read_frames` raises."""
     first_seq = 1
     while True:
         async with database.read() as connection:
             found = await read_frames(
-                connection, packs, run_id, key, first_seq=first_seq, limit=_CHUNK_FRAMES
+                connection,
+                packs,
+                run_id,
+                key,
+                first_seq=first_seq,
+                last_seq=last_seq,
+                limit=_CHUNK_FRAMES,
             )
         if not found:
             return

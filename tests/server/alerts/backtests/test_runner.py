@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ from tests.server.harness import Api, frame
 from tests.waiting import until_so
 
 from runwatch.frames import Event
+from runwatch.layouts import Layer, Layout
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.backtests.runner import Backtests
 from runwatch_server.alerts.backtests.turns import BacktestTurns
@@ -153,7 +155,8 @@ async def test_a_backtest_that_takes_too_long_is_given_up_and_says_by_which_limi
     api: Api,
 ) -> None:
     run_id = await long_run(api)
-    backtests = Backtests(api.services.database, api.services.packs, most_s=0.5)
+    services = api.services
+    backtests = Backtests(services.database, services.layouts, services.packs, most_s=0.5)
 
     with pytest.raises(UnprocessableError, match=r"it may take 0\.5 s of a processor") as refused:
         await backtests.judge(run_id, turns_of_dear_rules(), goes_on)
@@ -166,3 +169,68 @@ async def test_the_steps_that_were_asked_for_are_judged_each_once(api: Api) -> N
     await api.services.backtests.judge(await long_run(api), turns, goes_on)
 
     assert (turns.test.num_rows, turns.step, turns.has_more) == (8901, 9000, False)
+
+
+async def wide_run(api: Api, num_layers: int, *stats: str) -> RunId:
+    """A run with a row for each of these stats, each over so many layers of its own."""
+    run_id = await api.new_run()
+    for seq, stat in enumerate(stats, 1):
+        layers = tuple(Layer(f"blocks.{number}.{stat}") for number in range(num_layers))
+        layout = Layout(layers, (stat,))
+        await api.put_layout(run_id, layout)
+        row = np.ones((1, num_layers), np.float32)
+        sent = frame(seq, [1.0], first_step=seq - 1, stats=row)
+        sent = replace(sent, layout_hash=layout.hash)
+        assert (await api.post(run_id, sent)).status_code == 200
+    return run_id
+
+
+def wide_rule(window: int, *, scope: str = "layer") -> dict[str, Any]:
+    usual = f"grad_norm - median(grad_norm, {window})"
+    when = f"{usual} > 1" if scope == "layer" else f"max_layers({usual}) > 1"
+    rule = {"alert": "Wide", "scope": scope, "when": when}
+    return {"version": 1, "groups": [{"name": "tests", "rules": [rule]}]}
+
+
+@pytest.mark.parametrize("scope", ["layer", "run"])
+async def test_a_backtest_whose_windows_do_not_fit_for_the_run_s_layers_is_refused_before_it_begins(
+    api: Api, scope: str
+) -> None:
+    run_id = await wide_run(api, 20_000, "grad_norm")
+    asked = {"run_id": run_id, "rules": wide_rule(4096, scope=scope)}
+    refused = await api.call("POST", "/rules/backtest", json=asked)
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "backtest_too_large")
+    detail = refused.json()["detail"]
+    assert "take 2500 MiB for the 20000 layers of this run" in detail
+    assert "wanted at most 512 MiB: 4096 layers" in detail
+
+
+async def test_layers_of_layouts_with_other_stats_count_together(api: Api) -> None:
+    run_id = await wide_run(api, 3000, "grad_norm", "act_absmax")
+    asked = {"run_id": run_id, "rules": wide_rule(4096)}
+    refused = await api.call("POST", "/rules/backtest", json=asked)
+
+    assert "for the 6000 layers of this run" in refused.json()["detail"]
+
+
+async def test_the_built_in_rules_are_tried_on_as_many_layers_as_a_run_may_have(api: Api) -> None:
+    run_id = await wide_run(api, 20_000, "grad_norm")
+    found = await api.json("POST", "/rules/backtest", json={"run_id": run_id})
+
+    assert found["runs"][0]["rows"] == 1
+
+
+async def test_backtests_share_one_bound_and_leave_it_when_they_are_over(api: Api) -> None:
+    run_id, rules = await wide_run(api, 3000, "grad_norm"), wide_rule(4096)
+    asked = {"run_id": run_id, "rules": rules}
+    others: list[int] = []
+
+    async def ask_beside() -> None:
+        others.append((await api.call("POST", "/rules/backtest", json=asked)).status_code)
+
+    turns = BacktestTurns(Backtest.of_rules([one.rule for one in split_file(rules)]), None, None)
+    await api.services.backtests.judge(run_id, turns, ask_beside)
+    await ask_beside()
+
+    assert others == [503, 200]
