@@ -4,7 +4,7 @@ Both sides encode and decode with these types, so that neither can drift from th
 under `/api/v1`; a trainer needs a key with the scope `ingest`.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -39,6 +39,12 @@ def is_name(text: str) -> bool:
     return len(text) <= TEXT_LIMIT and any(
         character.isprintable() and not character.isspace() for character in text
     )
+
+
+MAX_CONFIG_BYTES: Final = 256 * 1024
+"""Of a run's configuration, as JSON."""
+MAX_HOST_BYTES: Final = 16 * 1024
+"""Of the facts of an attempt's host, as JSON."""
 
 
 class RunOpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -5,13 +5,13 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
 from runwatch.commands import Command, Receipt
 from runwatch.frames import Event
-from runwatch.messages import AttemptClose, AttemptOpen, RunOpen
+from runwatch.messages import MAX_CONFIG_BYTES, AttemptClose, AttemptOpen, RunOpen
 from runwatch.vocabulary import Phase, RunId
 from runwatch_hooks.lifecycle.run_end import text_of
 from runwatch_hooks.own_log import OwnLog
@@ -45,8 +45,6 @@ from runwatch_hooks.transport.wakeup import Wakeup
 log = OwnLog(__name__)
 
 EndStatus = Literal["finished", "failed", "stopped"]
-
-_MAX_CONFIG_BYTES: Final = 256 * 1024
 
 
 class Transport:
@@ -212,7 +210,7 @@ def _plain(run: RunOpen) -> RunOpen:
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         log.warning("the run's configuration is left out: %s", error)
         return msgspec.structs.replace(run, config={})
-    if num_bytes > _MAX_CONFIG_BYTES:
+    if num_bytes > MAX_CONFIG_BYTES:
         log.warning("the run's configuration is left out: it takes %d bytes", num_bytes)
         return msgspec.structs.replace(run, config={})
     return msgspec.structs.replace(run, config=config)

@@ -25,7 +25,7 @@ from runwatch_server.clock import rfc3339, rfc3339_if_any
 from runwatch_server.commands.api import CommandView, view_of
 from runwatch_server.services import CurrentServices
 from runwatch_server.web.bodies import documented, json_body, json_response
-from runwatch_server.web.pagination import part_of
+from runwatch_server.web.pagination import answer_of
 from runwatch_server.web.parameters import NextToken
 
 router: Final = APIRouter(prefix="/api/v1/alerts", tags=["alerts"])
@@ -154,8 +154,8 @@ async def list_alerts(
         before_id=next_token,
     )
     found = await services.alerts.list(wanted, limit=limit + 1)
-    shown, token = part_of(found, limit, lambda alert: alert.id)
-    return json_response(AlertList([_view(alert) for alert in shown], token, judged))
+    shown, token = answer_of(found, limit, lambda alert: alert.id, _view)
+    return json_response(AlertList(shown, token, judged))
 
 
 @router.get(

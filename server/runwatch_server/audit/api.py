@@ -13,7 +13,7 @@ from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339
 from runwatch_server.services import CurrentServices
 from runwatch_server.web.bodies import documented, json_response
-from runwatch_server.web.pagination import part_of
+from runwatch_server.web.pagination import answer_of
 from runwatch_server.web.parameters import NextNumber
 
 router: Final = APIRouter(prefix="/api/v1", tags=["audit"])
@@ -59,8 +59,7 @@ async def list_audit(
             before=next_token,
             limit=limit + 1,
         )
-    shown, token = part_of(found, limit, lambda entry: entry.number)
-    return json_response(DeedList([_view(entry) for entry in shown], token))
+    return json_response(DeedList(*answer_of(found, limit, lambda entry: entry.number, _view)))
 
 
 def _view(entry: AuditEntry) -> DeedView:

@@ -12,7 +12,7 @@ from runwatch_server.clock import rfc3339, rfc3339_if_any
 from runwatch_server.errors import ForbiddenError, UnprocessableError
 from runwatch_server.services import CurrentServices
 from runwatch_server.web.bodies import documented, json_body, json_response
-from runwatch_server.web.pagination import part_of
+from runwatch_server.web.pagination import answer_of
 
 router: Final = APIRouter(prefix="/api/v1/keys", tags=["keys"])
 
@@ -101,8 +101,7 @@ async def list_keys(
         after=None if next_token is None else _place_in(next_token),
         limit=limit + 1,
     )
-    shown, token = part_of(found, limit, _token_of)
-    return json_response(KeyList([_view(key) for key in shown], token))
+    return json_response(KeyList(*answer_of(found, limit, _token_of, _view)))
 
 
 @router.delete("/{key_id}", status_code=204, dependencies=[require_key(KeyScope.ADMIN)])

@@ -222,7 +222,9 @@ class OverviewReader:
 
 
 def _read_reason(client: Client, run: RunFacts) -> str:
-    attempts = client.ask(_Attempts, "GET", f"/runs/{run.id}/attempts").facts.attempts
+    asked = {"next_token": max(run.current_attempt - 1, 0), "limit": 1}
+    path = f"/runs/{run.id}/attempts"
+    attempts = client.ask(_Attempts, "GET", path, params=asked).facts.attempts
     found = [one.reason for one in attempts if one.attempt == run.current_attempt]
     return (found[0] or "") if found else ""
 

@@ -56,8 +56,11 @@ def report_end(service: JobService, run_id: str, code: int, *, began_at: float) 
 
 def _left_open(service: JobService, run_id: str, began_at: float) -> int | None:
     run = service.get(f"/runs/{run_id}", _Run)
-    found = service.get(f"/runs/{run_id}/attempts", _Attempts)
-    if run is None or found is None or run.state.is_ended:
+    if run is None or run.state.is_ended:
+        return None
+    current = f"next_token={max((run.current_attempt or 0) - 1, 0)}&limit=1"
+    found = service.get(f"/runs/{run_id}/attempts?{current}", _Attempts)
+    if found is None:
         return None
     for attempt in found.attempts:
         if attempt.attempt == run.current_attempt and attempt.started_at.timestamp() >= began_at:

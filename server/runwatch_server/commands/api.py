@@ -20,7 +20,7 @@ from runwatch_server.errors import NotFoundError
 from runwatch_server.runs.access import VisibleRunId
 from runwatch_server.services import CurrentServices, Services
 from runwatch_server.web.bodies import documented, json_body, json_response
-from runwatch_server.web.pagination import part_of
+from runwatch_server.web.pagination import answer_of
 from runwatch_server.web.parameters import NextToken
 
 router: Final = APIRouter(prefix="/api/v1", tags=["commands"])
@@ -122,8 +122,8 @@ async def list_commands(
         found = await queries.list_commands(
             connection, run_id, before_id=next_token, limit=limit + 1
         )
-    shown, token = part_of(found, limit, lambda record: record.id)
-    return json_response(CommandList([view_of(record) for record in shown], token))
+    shown, token = answer_of(found, limit, lambda record: record.id, view_of)
+    return json_response(CommandList(shown, token))
 
 
 @router.get(

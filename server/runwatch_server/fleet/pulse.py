@@ -20,7 +20,7 @@ from runwatch.vocabulary import RunId
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.runs import queries as run_queries
-from runwatch_server.runs.queries import Run
+from runwatch_server.runs.queries import ListedRun
 from runwatch_server.telemetry import queries
 from runwatch_server.telemetry.reading import Reader, Series, Window
 
@@ -70,10 +70,10 @@ class Pulses:
         self._clock = clock
         self._cache: OrderedDict[RunId, _CachedCurve] = OrderedDict()
 
-    async def read(self, found: Sequence[Run]) -> list[Pulse]:
+    async def read(self, found: Sequence[ListedRun]) -> list[Pulse]:
         return [await self._pulse(run) for run in found]
 
-    async def latest(self, run: Run) -> Pulse:
+    async def latest(self, run: ListedRun) -> Pulse:
         """The newest values alone, without the curve."""
         newest = await self._newest(run)
         if newest is None:
@@ -88,17 +88,17 @@ class Pulses:
         """Drops a removed run's curve, since a new run may come under the same id."""
         self._cache.pop(run_id, None)
 
-    async def _pulse(self, run: Run) -> Pulse:
+    async def _pulse(self, run: ListedRun) -> Pulse:
         curve = (await self._known(run)).curve
         return msgspec.structs.replace(await self.latest(run), curve=curve)
 
-    async def _newest(self, run: Run) -> Frame | None:
+    async def _newest(self, run: ListedRun) -> Frame | None:
         async with self._database.read() as connection:
             attempt = await run_queries.find_speaking_attempt(connection, run.id)
             body = await queries.newest_frame(connection, run.id, attempt)
         return None if body is None else await asyncio.to_thread(decode_metrics, body)
 
-    async def _known(self, run: Run) -> _CachedCurve:
+    async def _known(self, run: ListedRun) -> _CachedCurve:
         mark = (run.current_attempt, run.last_step, run.state.is_ended)
         now = self._clock.monotonic()
         cached = self._cache.get(run.id)
@@ -110,7 +110,7 @@ class Pulses:
             self._cache.popitem(last=False)
         return cached
 
-    async def _read(self, run: Run) -> tuple[Curve | None, dict[str, JsonNumber]]:
+    async def _read(self, run: ListedRun) -> tuple[Curve | None, dict[str, JsonNumber]]:
         async with self._database.read() as connection:
             names = await queries.list_metrics(connection, run.id)
         metric = main_metric(names)
@@ -175,7 +175,7 @@ def _steps_per_s(frame: Frame) -> float | None:
 
 async def visible_runs(
     database: Database, run_ids: Sequence[RunId], project: str | None
-) -> list[Run]:
+) -> list[ListedRun]:
     """The runs that exist and that the caller may see; the others are left out."""
     async with database.read() as connection:
         found = await run_queries.find_runs(connection, run_ids)

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.alerts import AlertState
+from runwatch.messages import TEXT_LIMIT
 from runwatch.vocabulary import RunId, RunState, Severity
 from runwatch_server.alerts.records import LEFT
 from runwatch_server.alerts.tables import alerts
@@ -26,6 +27,8 @@ from runwatch_server.telemetry.tables import frames
 _SPEAKING: Final = (AlertState.FIRING.value, AlertState.RECOVERING.value)
 _ENDED: Final = tuple(state.value for state in RunState if state.is_ended)
 
+_CONFIGS_AT_ONCE: Final = 50
+"""Runs whose configurations, from which the owner is read, are in memory at a time."""
 
 _is_notifiable = sa.and_(alerts.c.inhibited_by.is_(None), ~alerts.c.shadow)
 
@@ -105,14 +108,17 @@ async def list_fleet(
         .offset(offset)
     )
     found = (await connection.execute(query)).mappings().all()
-    run_ids = [row["id"] for row in found]
-    facts = await _facts(connection, run_ids)
-    arrived = await _arrivals(connection, run_ids)
-    return [
-        _row(facts[row["id"]], row, arrived.get(row["id"]))
-        for row in found
-        if row["id"] in facts  # else it was removed in between
-    ]
+    arrived = await _arrivals(connection, [row["id"] for row in found])
+    rows: list[FleetRow] = []
+    for start in range(0, len(found), _CONFIGS_AT_ONCE):
+        some = found[start : start + _CONFIGS_AT_ONCE]
+        facts = await _facts(connection, [row["id"] for row in some])
+        rows += [
+            _row(facts[row["id"]], row, arrived.get(row["id"]))
+            for row in some
+            if row["id"] in facts  # else it was removed in between
+        ]
+    return rows
 
 
 async def count_fleet(connection: AsyncConnection, wanted: FleetFilter) -> FleetCounts:
@@ -253,7 +259,7 @@ def _row(row: sa.RowMapping, counts: sa.RowMapping, arrived_at: float | None) ->
         project=row["project"],
         run_group=row["run_group"],
         owner=owner_of(config, host),
-        host=hostname if isinstance(hostname, str) else None,
+        host=hostname[:TEXT_LIMIT] if isinstance(hostname, str) else None,
         state=RunState(row["state"]),
         created_at=row["created_at"],
         ended_at=row["ended_at"],

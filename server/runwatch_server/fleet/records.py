@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from runwatch.messages import TEXT_LIMIT
 from runwatch.vocabulary import RunId, RunState, Severity
 
 _OWNER_KEYS: Final = ("owner", "user")
@@ -117,5 +118,5 @@ def owner_of(config: Mapping[str, object], host: Mapping[str, object]) -> str | 
         for key in _OWNER_KEYS:
             found = facts.get(key)
             if isinstance(found, str) and found:
-                return found
+                return found[:TEXT_LIMIT]
     return None

@@ -18,7 +18,7 @@ from runwatch_server.notify.recurrence import Recurrence
 from runwatch_server.notify.silences import Matcher, Silence
 from runwatch_server.services import CurrentServices
 from runwatch_server.web.bodies import documented, json_body, json_response
-from runwatch_server.web.pagination import part_of
+from runwatch_server.web.pagination import answer_of
 from runwatch_server.web.parameters import NextNumber, NextToken
 
 router: Final = APIRouter(prefix="/api/v1", tags=["notifications"])
@@ -108,8 +108,8 @@ async def list_notifications(
         found = await queries.list_deliveries(
             connection, project=principal.project, state=state, before=next_token, limit=limit + 1
         )
-    shown, token = part_of(found, limit, lambda one: one.number)
-    return json_response(NotificationList([_delivery_view(one) for one in shown], token))
+    shown, token = answer_of(found, limit, lambda one: one.number, _delivery_view)
+    return json_response(NotificationList(shown, token))
 
 
 @router.get(
@@ -133,8 +133,10 @@ async def list_silences(
             before_id=next_token,
             limit=limit + 1,
         )
-    shown, token = part_of(found, limit, lambda silence: silence.id)
-    return json_response(SilenceList([_silence_view(one, now) for one in shown], token))
+    shown, token = answer_of(
+        found, limit, lambda silence: silence.id, lambda silence: _silence_view(silence, now)
+    )
+    return json_response(SilenceList(shown, token))
 
 
 @router.post(

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from fastapi import APIRouter, Depends, Header, Query, Response
 
-from runwatch.frames import Scalar
+from runwatch.frames import MAX_ATTEMPT, Scalar
 from runwatch.messages import (
     SIGNATURES,
     UNDERSTANDS_HEADER,
@@ -22,16 +22,16 @@ from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339, rfc3339_if_any
 from runwatch_server.runs.access import VisibleRun, VisibleRunId
-from runwatch_server.runs.queries import Attempt, Run
+from runwatch_server.runs.queries import Attempt, ListedRun, Run
 from runwatch_server.services import CurrentServices
 from runwatch_server.web.bodies import documented, json_body, json_response
-from runwatch_server.web.pagination import part_of
+from runwatch_server.web.pagination import answer_of
 from runwatch_server.web.parameters import AttemptInPath, JobId, NextToken
 
 router: Final = APIRouter(prefix="/api/v1/runs", tags=["runs"])
 
 
-class RunView(msgspec.Struct, frozen=True):
+class ListedRunView(msgspec.Struct, frozen=True):
     id: RunId
     name: str
     project: str
@@ -44,11 +44,15 @@ class RunView(msgspec.Struct, frozen=True):
     ended_at: datetime | None
     current_attempt: int
     last_step: int | None
+
+
+class RunView(ListedRunView, frozen=True):
     config: dict[str, Any]
 
 
 class RunList(msgspec.Struct, frozen=True):
-    runs: list[RunView]
+    runs: list[ListedRunView]
+    """Without their configurations, which may be large: `GET /runs/{run_id}` has that of each."""
     next_token: str | None
     """Pass it as `next_token` to get the next page; null: this is the last one."""
 
@@ -77,6 +81,8 @@ class AttemptView(msgspec.Struct, frozen=True):
 
 class AttemptList(msgspec.Struct, frozen=True):
     attempts: list[AttemptView]
+    next_token: str | None = None
+    """Pass it as `next_token` to get the next page; null: this is the last one."""
 
 
 @router.post(
@@ -118,8 +124,10 @@ async def list_runs(
         before=next_token,
         limit=limit + 1,
     )
-    shown, token = part_of(found, limit, lambda run: run.id)
-    return json_response(RunList([_view(run, services) for run in shown], token))
+    shown, token = answer_of(
+        found, limit, lambda run: run.id, lambda run: ListedRunView(**_facts(run, services))
+    )
+    return json_response(RunList(shown, token))
 
 
 @router.get(
@@ -193,10 +201,16 @@ async def open_attempt(
     dependencies=[require(KeyScope.READ)],
     openapi_extra=documented(answer=AttemptList),
 )
-async def list_attempts(services: CurrentServices, run_id: VisibleRunId) -> Response:
+async def list_attempts(
+    services: CurrentServices,
+    run_id: VisibleRunId,
+    next_token: Annotated[int, Query(ge=0, le=MAX_ATTEMPT)] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
+) -> Response:
     """The attempts of a run, in order."""
-    found = await services.runs.list_attempts(run_id)
-    return json_response(AttemptList([_attempt_view(attempt) for attempt in found]))
+    found = await services.runs.list_attempts(run_id, after=next_token, limit=limit + 1)
+    shown, token = answer_of(found, limit, lambda attempt: attempt.attempt, _attempt_view)
+    return json_response(AttemptList(shown, token))
 
 
 @router.post(
@@ -234,19 +248,22 @@ async def heartbeat(
 
 
 def _view(run: Run, services: CurrentServices) -> RunView:
-    return RunView(
-        id=run.id,
-        name=run.name,
-        project=run.project,
-        group=run.group,
-        state=run.state,
-        policy=run.policy or services.settings.policy,
-        created_at=rfc3339(run.created_at),
-        ended_at=rfc3339_if_any(run.ended_at),
-        current_attempt=run.current_attempt,
-        last_step=run.last_step,
-        config=dict(run.config),
-    )
+    return RunView(**_facts(run, services), config=dict(run.config))
+
+
+def _facts(run: ListedRun, services: CurrentServices) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "name": run.name,
+        "project": run.project,
+        "group": run.group,
+        "state": run.state,
+        "policy": run.policy or services.settings.policy,
+        "created_at": rfc3339(run.created_at),
+        "ended_at": rfc3339_if_any(run.ended_at),
+        "current_attempt": run.current_attempt,
+        "last_step": run.last_step,
+    }
 
 
 def _attempt_view(attempt: Attempt) -> AttemptView:

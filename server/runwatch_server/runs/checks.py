@@ -1,5 +1,8 @@
 """Checks before a run or one of its attempts may change."""
 
+from collections.abc import Mapping
+
+import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.errors import InvalidInputError
@@ -58,6 +61,13 @@ def check_name(place: str, found: str) -> None:
     check_text(
         place, found[:TEXT_LIMIT], is_name(found), f"1 to {TEXT_LIMIT} characters, not blank"
     )
+
+
+def check_document(place: str, found: Mapping[str, object], *, most: int) -> None:
+    """Raises InvalidInputError for a document of more bytes, as JSON."""
+    num_bytes = len(msgspec.json.encode(found))
+    if num_bytes > most:
+        raise InvalidInputError(f"{place}: found {num_bytes} bytes of JSON, wanted at most {most}")
 
 
 def check_text(place: str, found: str, holds: bool, wanted: str) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
@@ -26,6 +26,8 @@ _LIST_OPEN: Final = sa.select(
 NEWEST_FIRST: Final = (runs.c.created_at.desc(), runs.c.id.desc())
 """By the service's clock: the ids are the trainers', and a clock may be years off."""
 
+_LISTED: Final = tuple(column for column in runs.c if column is not runs.c.config)
+
 SPEAKING_ATTEMPT: Final = sa.case(
     (runs.c.current_attempt > 0, runs.c.current_attempt),
     else_=sa.select(sa.func.coalesce(sa.func.max(attempts.c.attempt), 0))
@@ -38,8 +40,8 @@ afterwards and so has none, the newest. 0: there is none at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """A run as it is stored."""
+class ListedRun:
+    """A run without its configuration, which may be large: as it is read of many runs at once."""
 
     id: RunId
     project: str
@@ -47,7 +49,6 @@ class Run:
     state: RunState
     policy: PolicyMode | None
     """None: the service's default."""
-    config: Mapping[str, object]
     created_at: float
     ended_at: float | None = None
     current_attempt: int = 0
@@ -55,6 +56,13 @@ class Run:
     last_step: int | None = None
     group: str | None = None
     """Name shared by runs of a project that repeat one another: seeds, replicas, a sweep."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run(ListedRun):
+    """A run as it is stored."""
+
+    config: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +118,16 @@ async def insert_run(connection: AsyncConnection, run: Run) -> None:
 
 async def find_run(connection: AsyncConnection, run_id: RunId) -> Run | None:
     row = (await connection.execute(sa.select(runs).where(runs.c.id == run_id))).one_or_none()
-    return None if row is None else _run(row)
+    if row is None:
+        return None
+    config = msgspec.json.decode(row.config, type=dict[str, object])
+    return Run(**_facts(row), config=config)
 
 
-async def find_runs(connection: AsyncConnection, run_ids: Collection[RunId]) -> list[Run]:
+async def find_runs(connection: AsyncConnection, run_ids: Collection[RunId]) -> list[ListedRun]:
     """Those of the runs that exist, newest first."""
-    query = sa.select(runs).where(runs.c.id.in_(run_ids)).order_by(*NEWEST_FIRST)
-    return [_run(row) for row in await connection.execute(query)]
+    query = sa.select(*_LISTED).where(runs.c.id.in_(run_ids)).order_by(*NEWEST_FIRST)
+    return [ListedRun(**_facts(row)) for row in await connection.execute(query)]
 
 
 async def list_runs(
@@ -129,9 +140,9 @@ async def list_runs(
     job: str | None = None,
     before: str | None = None,
     limit: int = 100,
-) -> list[Run]:
+) -> list[ListedRun]:
     """Newest first; `before` is the id of the last run already seen. `job` is a ULID."""
-    query = sa.select(runs).order_by(*NEWEST_FIRST).limit(limit)
+    query = sa.select(*_LISTED).order_by(*NEWEST_FIRST).limit(limit)
     if name is not None:
         query = query.where(runs.c.name == name)
     if project is not None:
@@ -144,7 +155,7 @@ async def list_runs(
         query = query.where(sa.or_(runs.c.id == job, runs.c.id.in_(_reporting(job))))
     if before is not None:
         query = query.where(_is_older_than(before))
-    return [_run(row) for row in await connection.execute(query)]
+    return [ListedRun(**_facts(row)) for row in await connection.execute(query)]
 
 
 def _reporting(job: str) -> sa.Select[tuple[str]]:
@@ -297,8 +308,16 @@ async def find_speaking_attempt(connection: AsyncConnection, run_id: RunId) -> i
     return await connection.scalar(sa.select(SPEAKING_ATTEMPT).where(runs.c.id == run_id)) or 0
 
 
-async def list_attempts(connection: AsyncConnection, run_id: RunId) -> list[Attempt]:
-    query = sa.select(attempts).where(attempts.c.run_id == run_id).order_by(attempts.c.attempt)
+async def list_attempts(
+    connection: AsyncConnection, run_id: RunId, *, after: int = 0, limit: int | None = None
+) -> list[Attempt]:
+    """In order; `after` is the last one already seen."""
+    query = (
+        sa.select(attempts)
+        .where(attempts.c.run_id == run_id, attempts.c.attempt > after)
+        .order_by(attempts.c.attempt)
+        .limit(limit)
+    )
     return [_attempt(row) for row in await connection.execute(query)]
 
 
@@ -321,20 +340,20 @@ async def close_attempt(
     )
 
 
-def _run(row: sa.Row[tuple[object, ...]]) -> Run:
-    return Run(
-        id=row.id,
-        project=row.project,
-        name=row.name,
-        state=RunState(row.state),
-        policy=None if row.policy is None else PolicyMode(row.policy),
-        config=msgspec.json.decode(row.config, type=dict[str, object]),
-        created_at=row.created_at,
-        ended_at=row.ended_at,
-        current_attempt=row.current_attempt,
-        last_step=row.last_step,
-        group=row.run_group,
-    )
+def _facts(row: sa.Row[*tuple[Any, ...]]) -> dict[str, Any]:
+    """The fields of a ListedRun."""
+    return {
+        "id": row.id,
+        "project": row.project,
+        "name": row.name,
+        "state": RunState(row.state),
+        "policy": None if row.policy is None else PolicyMode(row.policy),
+        "created_at": row.created_at,
+        "ended_at": row.ended_at,
+        "current_attempt": row.current_attempt,
+        "last_step": row.last_step,
+        "group": row.run_group,
+    }
 
 
 def _attempt(row: sa.Row[tuple[object, ...]]) -> Attempt:

@@ -9,7 +9,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.errors import InvalidInputError
 from runwatch.frames import END_OF_TIME
-from runwatch.messages import AttemptClose, AttemptOpen, Heartbeat, RunOpen
+from runwatch.messages import (
+    MAX_CONFIG_BYTES,
+    MAX_HOST_BYTES,
+    AttemptClose,
+    AttemptOpen,
+    Heartbeat,
+    RunOpen,
+)
 from runwatch.ulids import is_ulid
 from runwatch.vocabulary import PolicyMode, RunId, RunState
 from runwatch_server.audit.queries import AuditEntry, append_entry
@@ -20,6 +27,7 @@ from runwatch_server.errors import ConflictError
 from runwatch_server.runs import queries
 from runwatch_server.runs.checks import (
     check_current,
+    check_document,
     check_name,
     check_rank,
     check_text,
@@ -29,7 +37,7 @@ from runwatch_server.runs.checks import (
 )
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.runs.purge import has_remains, purge_run
-from runwatch_server.runs.queries import Attempt, Run
+from runwatch_server.runs.queries import Attempt, ListedRun, Run
 from runwatch_server.runs.removals import Removals
 
 log = logging.getLogger(__name__)
@@ -65,6 +73,7 @@ class Runs:
             check_name(place, text)
         if wanted.group:
             check_name("group", wanted.group)
+        check_document("config", wanted.config, most=MAX_CONFIG_BYTES)
         principal.check_project(wanted.project)
         run = Run(
             id=wanted.run_id,
@@ -130,7 +139,7 @@ class Runs:
         job: str | None = None,
         before: str | None,
         limit: int,
-    ) -> list[Run]:
+    ) -> list[ListedRun]:
         """Runs of the projects that the caller may see, newest first."""
         if project is not None:
             principal.check_project(project)
@@ -205,6 +214,8 @@ class Runs:
                 f"started_at: found {found}, wanted Unix seconds from 1970 to the year 9999"
             )
 
+        check_document("host", wanted.host, most=MAX_HOST_BYTES)
+
         async def work(connection: AsyncConnection) -> tuple[Attempt, bool]:
             await existing_run(connection, run_id)
             known = await queries.list_attempts(connection, run_id)
@@ -231,9 +242,12 @@ class Runs:
             log.info("run %s: attempt %d opened", run_id, attempt.attempt)
         return attempt
 
-    async def list_attempts(self, run_id: RunId) -> list[Attempt]:
+    async def list_attempts(
+        self, run_id: RunId, *, after: int = 0, limit: int | None = None
+    ) -> list[Attempt]:
+        """In order; `after` is the last one already seen."""
         async with self._database.read() as connection:
-            return await queries.list_attempts(connection, run_id)
+            return await queries.list_attempts(connection, run_id, after=after, limit=limit)
 
     async def close_attempt(
         self, run_id: RunId, number: int, close: AttemptClose, *, by: str

@@ -1,15 +1,19 @@
 """Receives layouts and frames; returns a run's timeline and checkpoints."""
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.codec import CONTENT_TYPE, MAX_BODY_BYTES
 from runwatch.json_frames import JsonFrame
 from runwatch.messages import FrameReply
+from runwatch.vocabulary import RunId
 from runwatch_server.auth.guard import require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339
@@ -61,6 +65,8 @@ class CheckpointView(msgspec.Struct, frozen=True):
 
 class CheckpointList(msgspec.Struct, frozen=True):
     checkpoints: list[CheckpointView]
+    next_token: str | None = None
+    """Pass it as `next_token` to get the next page; null: this is the last one."""
 
 
 @router.put(
@@ -133,7 +139,8 @@ async def get_timeline(
     next_token: NextToken = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> Response:
-    """What happened to the run, in the order in which the service heard of it."""
+    """What happened to the run, in the order in which the service heard of it: at most `limit`
+    events, or fewer if they are large."""
     async with services.database.read() as connection:
         found = await list_events(
             connection, run_id, kinds=tuple(kind), after=next_token, limit=limit
@@ -147,13 +154,18 @@ async def get_timeline(
     dependencies=[require(KeyScope.READ)],
     openapi_extra=documented(answer=CheckpointList),
 )
-async def get_checkpoints(services: CurrentServices, run_id: VisibleRunId) -> Response:
+async def get_checkpoints(
+    services: CurrentServices,
+    run_id: VisibleRunId,
+    next_token: NextToken = None,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+) -> Response:
     """The checkpoints that the trainer has written, oldest first."""
     async with services.database.read() as connection:
-        found = await list_events(
-            connection, run_id, kinds=("checkpoint", "checkpoint_good"), limit=100_000
-        )
-    good = {_checkpoint_key(event) for event in found if event.kind == "checkpoint_good"}
+        read = partial(list_events, connection, run_id, kinds=("checkpoint",), rank=0)
+        found = await read(after=next_token, limit=limit)
+        good = await _good_among(connection, run_id, found)
+        has_more = bool(found and await read(after=found[-1].id, limit=1))
     shown = [
         CheckpointView(
             attempt=event.attempt,
@@ -164,9 +176,23 @@ async def get_checkpoints(services: CurrentServices, run_id: VisibleRunId) -> Re
             good=_checkpoint_key(event) in good,
         )
         for event in found
-        if event.kind == "checkpoint" and event.rank == 0
     ]
-    return json_response(CheckpointList(shown))
+    return json_response(CheckpointList(shown, found[-1].id if has_more else None))
+
+
+async def _good_among(
+    connection: AsyncConnection, run_id: RunId, checkpoints: Sequence[RecordedEvent]
+) -> set[tuple[int, str]]:
+    """The keys of those that were found good later."""
+    keys = {_checkpoint_key(event) for event in checkpoints}
+    good: set[tuple[int, str]] = set()
+    found = checkpoints[:1]
+    while found:
+        found = await list_events(
+            connection, run_id, kinds=("checkpoint_good",), after=found[-1].id
+        )
+        good |= keys.intersection(map(_checkpoint_key, found))
+    return good
 
 
 def _state_of(event: RecordedEvent) -> int | None:

@@ -14,8 +14,11 @@ from runwatch.ulids import following, ulid
 from runwatch.vocabulary import RunId
 from runwatch_server.clock import Clock
 from runwatch_server.telemetry.tables import events
+from runwatch_server.web.pagination import MOST_BYTES
 
 _FIRST_RANDOMNESS: Final = bytes([1, *bytes(9)])
+_AT_ONCE: Final = 64
+"""Events read at a time: each may hold a megabyte."""
 _NEWEST: Final = sa.select(sa.func.max(events.c.id)).where(events.c.run_id == bindparam("of_run"))
 
 
@@ -89,16 +92,30 @@ async def list_events(
     run_id: RunId,
     *,
     kinds: tuple[str, ...] = (),
+    rank: int | None = None,
     after: str | None = None,
     limit: int = 1000,
 ) -> list[RecordedEvent]:
-    """Oldest first; `after` is the id of the last event already seen."""
-    query = sa.select(events).where(events.c.run_id == run_id).order_by(events.c.id).limit(limit)
+    """Oldest first; `after` is the id of the last event already seen. They are at most `limit`, and
+    no more than have MOST_BYTES of details, but at least one if there is one."""
+    query = sa.select(events).where(events.c.run_id == run_id).order_by(events.c.id)
     if kinds:
         query = query.where(events.c.kind.in_(kinds))
-    if after is not None:
-        query = query.where(events.c.id > after)
-    return [_event(row) for row in await connection.execute(query)]
+    if rank is not None:
+        query = query.where(events.c.rank == rank)
+    found: list[RecordedEvent] = []
+    room = MOST_BYTES
+    while room > 0 and len(found) < limit:
+        chunk = query.where(events.c.id > (found[-1].id if found else after or ""))
+        rows = (await connection.execute(chunk.limit(min(_AT_ONCE, limit - len(found))))).all()
+        for row in rows:
+            found.append(_event(row))
+            room -= len(row.detail)
+            if room <= 0:
+                break
+        if len(rows) < _AT_ONCE:
+            break
+    return found
 
 
 def _detail_text(event: Event) -> str:

@@ -44,6 +44,8 @@ frames costs a millisecond for some 50 steps of 2400 values, so longer spans are
 64-step buckets."""
 
 
+MAX_CELLS: Final = 2_000_000
+"""Of all columns of an answer: 100 buckets of 20 000 layers, or 6666 of 300."""
 MAX_RANKS: Final = 1024
 """Most ranks in one answer: each is read by itself."""
 
@@ -164,7 +166,8 @@ class Reader:
                 rank: _stretches(rows, window, places)
                 for rank, rows in islice(segments.items(), MAX_RANKS)
             }
-            width = _width(_longest(stretches.values()), window.points, is_metric=True)
+            points = _points(window, len(stretches))
+            width = _width(_longest(stretches.values()), points, is_metric=True)
             for rank, own in stretches.items():
                 by_place = {(row.attempt, row.segment): row for row in segments[rank]}
                 pieces: list[Buckets] = []
@@ -184,7 +187,8 @@ class Reader:
             places = attempts_in_time(attempts)
             stretches = _stretches(segments, window, places)
             by_place = {(row.attempt, row.segment): row for row in segments}
-            width = _width(stretches, window.points, is_metric=wanted.is_metric)
+            points = _points(window, wanted.num_columns)
+            width = _width(stretches, points, is_metric=wanted.is_metric)
             if not wanted.is_metric and await _were_removed(connection, stretches, by_place):
                 width = -(-width // LEVELS[0]) * LEVELS[0]
             pieces: list[Buckets] = []
@@ -238,6 +242,11 @@ def _stretches(
     last = 2**62 if window.last_step is None else window.last_step
     clipped = (stretch.clip(first, last) for stretch in history)
     return [stretch for stretch in clipped if stretch is not None]
+
+
+def _points(window: Window, num_columns: int) -> int:
+    """As many as are wanted, or as all columns together have cells for."""
+    return max(min(window.points, MAX_CELLS // max(num_columns, 1)), 1)
 
 
 def _width(stretches: Sequence[Stretch], points: int, *, is_metric: bool) -> int:

@@ -138,7 +138,8 @@ async def get_heatmap(
     stat: str,
     aggregate: Aggregate = "max",
 ) -> Response:
-    """One stat of all layers over steps; `points` is the number of buckets. The layers are those
+    """One stat of all layers over steps; `points` is the number of buckets, of which there are
+    fewer if all layers together would have more than 2 million. The layers are those
     of the newest layout, and those of older layouts that have values in these steps."""
     layers, series = await services.reader.all_layers(run_id, stat, window)
     series = await with_left_out_layers(services.reader, run_id, layers, stat, window, series)

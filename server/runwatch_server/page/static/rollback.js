@@ -52,10 +52,20 @@ async function choicesOf(run) {
 
 const targetOf = (form, value) => form.querySelector(`[name=target][value="${value}"]`);
 
+async function checkpointsOf(run) {
+  const found = [];
+  for (let next = ""; next !== null;) {
+    const part = await getJson(`/runs/${run}/checkpoints${next}`);
+    found.push(...part.checkpoints);
+    next = part.next_token && found.length < 10_000 ? `?next_token=${part.next_token}` : null;
+  }
+  return found;
+}
+
 /** The checkpoints on disk that no rollback and no later attempt has undone, newest first. */
 async function reachable(run) {
-  const [{ checkpoints }, { stretches }] = await Promise.all([
-    getJson(`/runs/${run}/checkpoints`), getJson(`/runs/${run}/history`)]);
+  const [checkpoints, { stretches }] = await Promise.all([
+    checkpointsOf(run), getJson(`/runs/${run}/history`)]);
   const isUndone = (one) => stretches.some((later) =>
     (later.attempt - one.attempt || later.segment - one.segment) > 0 && later.first_step <= one.step);
   const bySteps = new Map();

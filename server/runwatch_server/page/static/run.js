@@ -62,7 +62,7 @@ function firstOnset() {
 async function tellStory() {
   const isToBeShown = turns.ask();
   const [events, alerts, commands, history] = await Promise.all([
-    everything(`/runs/${told.run}/timeline`, "events", 10_000),
+    everyEvent(),
     getJson(`/alerts?run_id=${told.run}&limit=500`),
     getJson(`/runs/${told.run}/commands?limit=500`),
     getJson(`/runs/${told.run}/history`),
@@ -81,15 +81,16 @@ async function tellStory() {
   describeCursor();  // no longer why it could not be told
 }
 
-async function everything(path, name, limit) {
+/** All events but for those beyond many large answers. */
+async function everyEvent() {
   const found = [];
-  let token = null;
-  do {
-    const query = new URLSearchParams({ limit: String(limit), ...(token ? { next_token: token } : {}) });
-    const part = await getJson(`${path}?${query}`);
-    found.push(...part[name]);
-    token = part[name].length === limit ? part.next_token : null;
-  } while (token && found.length < 50_000);
+  let query = "limit=10000";
+  for (let parts = 0; parts < 20 && found.length < 50_000; parts++) {
+    const { events, next_token } = await getJson(`/runs/${told.run}/timeline?${query}`);
+    found.push(...events);
+    if (!events.length) break;
+    query = `limit=10000&next_token=${next_token}`;
+  }
   return found;
 }
 
