@@ -1,6 +1,7 @@
 """Reads text tables: plain CSV with any order of columns, and Lightning's metrics.csv."""
 
 import io
+from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -14,7 +15,7 @@ from runwatch_server.importing.numbers import (
     whole_step,
 )
 from runwatch_server.importing.run_log import Entry, RawLog
-from runwatch_server.importing.series_names import find_step, find_time, map_names
+from runwatch_server.importing.series_names import check_number, find_step, find_time, map_names
 from runwatch_server.importing.table_rows import rows_of
 from runwatch_server.importing.wandb_chart import chart_of, read_chart
 
@@ -113,9 +114,10 @@ def _placed(
 
 def _names(header: list[str]) -> list[str]:
     names = [name.strip() for name in header]
+    check_number(names, "line 1")
     if all(not name or number_of(name) is not None for name in names):
         raise LogError("line 1", "found numbers, wanted the names of columns")
-    twice = next((name for place, name in enumerate(names) if name and name in names[:place]), None)
+    twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
     if twice is not None:
         raise LogError("line 1", f"found the column {twice!r} twice, wanted it once")
     return names

@@ -1,14 +1,18 @@
 """The names that programs give to common series, and our names for them."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Final
 
 from runwatch.rules.names import METRICS, STATS
 from runwatch.usual_names import USUAL_NAMES, normal_form
+from runwatch_server.importing.errors import LogError
 
+MAX_SERIES: Final = 20_000
+"""Of a log: ten times as many metrics as a run may have, or seven stats of 2800 layers."""
 _STEP_NAMES: Final = (
     "global_step", "train/global_step", "trainer/global_step", "step", "iteration", "iterations",
     "iter", "it", "num_updates", "train/step", "total_timesteps", "time/total_timesteps",
@@ -118,10 +122,20 @@ class NameMap:
         return frozenset((*of_run, *self.stats))
 
 
+def check_number(names: Collection[str], place: str = "") -> None:
+    """Raises LogError for more names than a log may have: what is made of each takes a while."""
+    if len(names) > MAX_SERIES:
+        some = ", ".join(repr(name[:40]) for name in islice(names, 3))
+        raise LogError(
+            place, f"found {len(names)} series ({some}, ...), wanted at most {MAX_SERIES}"
+        )
+
+
 def map_names(names: Iterable[str]) -> NameMap:
     """Map each of a log's names to ours. An unknown name stays as it is, and so does each other
-    spelling of a name that is already taken."""
+    spelling of a name that is already taken. Raises LogError for too many."""
     names = list(names)
+    check_number(names)
     stats = _stats(names)
     others = [name for name in names if name not in stats]
     ours: dict[str, str] = {}

@@ -259,3 +259,19 @@ def test_a_file_with_a_mark_of_byte_order_and_crlf_is_read() -> None:
     content = b"\xef\xbb\xbfstep,loss\r\n0,3\r\n1,2\r\n".decode("utf-8-sig")
 
     assert series(read(content), "loss") == [3.0, 2.0]
+
+
+@pytest.mark.parametrize("first", ["", "step,loss,"])
+def test_a_table_of_more_columns_than_a_log_may_have_is_refused_by_its_header(first: str) -> None:
+    """Without a limit, such a table of a stranger took minutes of a processor."""
+    header = first + ",".join(f"c{number}" for number in range(200_000))
+    num = 200_000 + first.count(",")
+    with pytest.raises(LogError, match=rf"line 1: found {num} series .*wanted at most 20000"):
+        read(f"{header}\n{'1,' * (num - 1)}1\n")
+
+
+def test_the_widest_table_is_read() -> None:
+    names = [f"grad_norm/layer{number}" for number in range(19_998)]
+    log = read(f"step,loss,{','.join(names)}\n{'1,' * 19_999}2\n")
+
+    assert log.stretches[0].stats[0, 0, -1] == 2.0
