@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
+from runwatch.addresses import place_of
 from runwatch.policy import PolicyLimits
 from runwatch.vocabulary import PolicyMode
 from runwatch_server.errors import SettingsError
@@ -30,7 +31,7 @@ class Settings:
 
     data_dir: Path = Path("runwatch-data")
     """Folder of the SQLite database and its lock; on a local disk, never on NFS."""
-    database_url: str | None = None
+    database_url: str | None = field(default=None, repr=False)
     """`postgresql://user@host/name`, shared by all replicas; PGPASSWORD and ~/.pgpass are read.
     Without it, a SQLite file in the data directory, which one process alone can use."""
     host: str = "127.0.0.1"
@@ -118,7 +119,7 @@ class Settings:
     """How often finished stretches of 1024 steps are summed up into rollups."""
     maintain_every_s: float = 3600.0
     """How often data past its retention is removed."""
-    objects_url: str | None = None
+    objects_url: str | None = field(default=None, repr=False)
     """Where older frames are packed to: `s3://bucket/prefix`, with endpoint, region and credentials
     from the usual AWS_* variables, or `file:///a/folder`, which all replicas share. Without it they
     stay in the database."""
@@ -161,10 +162,10 @@ class Settings:
         if self.secret and self.secret_file is not None:
             raise SettingsError("secret, secret_file: found both, wanted one of them or none")
         _check_hosts(self.allowed_hosts)
-        if self.external_url and not is_http_url(self.external_url):
+        if self.external_url and not is_link_base(self.external_url):
             raise SettingsError(
-                f"external_url: found {self.external_url!r}, wanted https://host, with or "
-                "without a port and a path"
+                f"external_url: found {place_of(self.external_url)}, wanted https://host, with or "
+                "without a port and a path, and without a user: it is in every message"
             )
         if not self.is_loopback and not self.behind_proxy and self.tls_cert is None:
             raise SettingsError(
@@ -219,6 +220,11 @@ class Settings:
             if variables.get(f"RUNWATCH_{one.name.upper()}")
         }
         return cls(**{**found, **given})  # type: ignore[arg-type]  # each parser gives its field's type
+
+
+def is_link_base(url: str) -> bool:
+    """Whether links for everybody can be built on it: it also holds no user or password."""
+    return "@" not in url and is_http_url(url)
 
 
 def is_http_url(url: str) -> bool:
@@ -287,7 +293,8 @@ def _check(name: str, value: object, holds: bool, wanted: str) -> None:
 def _check_hosts(hosts: tuple[str, ...]) -> None:
     for host in hosts:
         wanted = "a name without scheme, port and path, or one such as *.example.com"
-        _check("allowed_hosts", host, is_host_pattern(host), wanted)
+        found = place_of(host) if "://" in host else host.rpartition("@")[2]
+        _check("allowed_hosts", found, is_host_pattern(host), wanted)
 
 
 def _check_days(*ages: float) -> None:

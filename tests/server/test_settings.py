@@ -1,12 +1,16 @@
 """Settings: read in one place, refused with their name."""
 
+import traceback
 from pathlib import Path
 
 import pytest
 
 from runwatch.policy import PolicyLimits
+from runwatch_server.db import make_store
 from runwatch_server.errors import SettingsError
+from runwatch_server.objects import make_objects
 from runwatch_server.settings import Settings
+from runwatch_server.signing import open_key_ring
 
 
 def test_the_environment_sets_what_is_not_given() -> None:
@@ -51,3 +55,54 @@ def test_the_limits_of_the_policy_can_be_set() -> None:
 
 def test_limits_that_are_not_set_are_those_of_the_policy_itself() -> None:
     assert Settings().policy_limits == PolicyLimits()
+
+
+SECRET = "S3CRET"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("DATABASE_URL", f"postgres//u:{SECRET}@h/x"),
+        ("DATABASE_URL", f"mysql://u:{SECRET}@h/x"),
+        ("DATABASE_URL", f"postgresql://u:a/{SECRET}@h/x"),
+        ("DATABASE_URL", f"postgresql://u:a#{SECRET}@h/x"),
+        ("DATABASE_URL", f"postgresql://u:a?{SECRET}@h/x"),
+        ("DATABASE_URL", f"postgresql://u:[{SECRET}@h/x"),
+        ("DATABASE_URL", f"postgresql://u:{SECRET}@h:port/x"),
+        ("DATABASE_URL", f"postgresql://u:{SECRET}\u2100@h/x"),
+        ("DATABASE_URL", f"postgresql://u:{SECRET}"),
+        ("OBJECTS_URL", f"https://u:{SECRET}@h/p"),
+        ("OBJECTS_URL", f"s3://AKID:{SECRET}@bucket/p"),
+        ("OBJECTS_URL", f"s3://AKID:[{SECRET}@bucket/p"),
+        ("OBJECTS_URL", f"s3://bucket/p?secret_access_key={SECRET}"),
+        ("OBJECTS_URL", f"file://u:{SECRET}@h/p"),
+        ("EXTERNAL_URL", f"https://u:{SECRET}@h"),
+        ("EXTERNAL_URL", f"ftp://u:{SECRET}@h"),
+        ("ALLOWED_HOSTS", f"https://u:{SECRET}@h"),
+        ("SECRET", SECRET),
+    ],
+)
+def test_a_setting_with_a_password_is_refused_without_a_word_of_it(
+    name: str, text: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingsError, match=f"(?i){name}: found") as refused:
+        open_parts(Settings.from_env({f"RUNWATCH_{name}": text}), tmp_path)
+
+    assert SECRET not in "".join(traceback.format_exception(refused.value))
+
+
+def open_parts(settings: Settings, folder: Path) -> None:
+    """The parts of a service that settings with a password are for."""
+    make_store(folder, settings.database_url)
+    make_objects(settings.objects_url)
+    open_key_ring(settings, is_shared=True)
+
+
+def test_settings_are_shown_without_what_is_secret() -> None:
+    settings = Settings(
+        database_url=f"postgresql://u:{SECRET}@h/x", objects_url=f"s3://{SECRET}", secret=SECRET
+    )
+
+    assert SECRET not in repr(settings)
+    assert SECRET not in repr(make_store(Path(), settings.database_url))

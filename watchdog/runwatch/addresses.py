@@ -12,6 +12,7 @@ _SHOWABLE: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?P<rest>.
 _BEYOND_ADDRESS: Final = re.compile(r"[?#]")
 _HOST_AND_PORT: Final = re.compile(r"(\[[^\]]+\]|[^/:\s]+)(:(?P<port>\d{0,5}))?")
 _LAST_PORT: Final = 65_535
+_END_OF_AUTHORITY: Final = re.compile(r"[/?#]")
 _END_OF_HOST: Final = re.compile(r"[:/?#\\\s]")
 
 
@@ -37,6 +38,22 @@ def without_user(address: str) -> str:
     """An address that `attach` would take, whole but for a user and a password in it."""
     scheme, mark, rest = address.partition("://")
     return f"{scheme}{mark}{rest.rpartition('@')[2]}"
+
+
+def place_of(address: str) -> str:
+    """Scheme, hosts, ports and path of an address of any scheme, without user, password and what is
+    behind a `?` or `#`. Of one in which a password may stand elsewhere, because a sign of it is not
+    escaped, the scheme alone."""
+    found = _SHOWABLE.match(address)
+    if found is None:
+        return host_of(address)
+    authority = _END_OF_AUTHORITY.split(found["rest"], maxsplit=1)[0]
+    behind = found["rest"].removeprefix(authority)
+    hosts = authority.rpartition("@")[2]
+    are_hosts = not hosts or all(_HOST_AND_PORT.fullmatch(host) for host in hosts.split(","))
+    if "@" in behind or not are_hosts:
+        return f"{found['scheme']}..."
+    return f"{found['scheme']}{hosts}{_BEYOND_ADDRESS.split(behind, maxsplit=1)[0]}"
 
 
 def fault_of(text: str) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
@@ -14,6 +14,7 @@ from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from runwatch.addresses import place_of
 from runwatch_server.cancellation import result_of
 from runwatch_server.errors import SettingsError
 
@@ -52,13 +53,13 @@ _SINCE_VERSION: Final = 17
 class PostgresAddress:
     """Where the database is. Raises SettingsError for an invalid URL."""
 
-    url: str
+    url: str = field(repr=False)
 
     def __post_init__(self) -> None:
-        scheme = urlsplit(self.url).scheme
-        if scheme not in _SCHEMES:
+        if not _is_usable(self.url) or self.shown.endswith("://..."):
             raise SettingsError(
-                f"database_url: found the scheme {scheme!r}, wanted postgresql://user@host/name"
+                f"database_url: found {self.shown}, wanted postgresql://user@host:port/name, with "
+                "@ : / ? # in a password written as %40 %3A %2F %3F %23"
             )
 
     @property
@@ -68,9 +69,7 @@ class PostgresAddress:
     @property
     def shown(self) -> str:
         """The URL without user, password and options."""
-        parts = urlsplit(self.url)
-        host = parts.netloc.rpartition("@")[2]
-        return f"postgresql://{host}{parts.path}"
+        return place_of(self.url)
 
     async def connect(self, *, is_bounded: bool = True) -> Any:
         """A connection of asyncpg. If the caller is cancelled, it is still opened and then dropped:
@@ -90,6 +89,13 @@ class PostgresAddress:
             if making.exception() is None:
                 making.result().terminate()
             raise
+
+
+def _is_usable(url: str) -> bool:
+    try:
+        return urlsplit(url).scheme in _SCHEMES
+    except ValueError:  # its text may hold the password, as would the driver's later
+        return False
 
 
 def make_engine(

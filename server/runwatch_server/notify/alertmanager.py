@@ -17,8 +17,8 @@ from typing import Final
 import httpx
 import msgspec
 
+from runwatch.addresses import place_of
 from runwatch_server.notify.posting import Posting
-from runwatch_server.notify.receivers import without_secrets
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Replica:
     def __init__(self, url: str, client: httpx.AsyncClient) -> None:
         self._url = f"{url}/api/v2/alerts"
         self._client = client
-        self.figures = Figures(without_secrets(url))
+        self.figures = Figures(place_of(url))
 
     async def post(self, postings: Sequence[Posting]) -> None:
         """Post at most BATCH_ALERTS alerts. Raises UndeliveredError if they have to be sent again.

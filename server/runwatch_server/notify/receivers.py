@@ -19,7 +19,6 @@ from fnmatch import fnmatchcase
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Final
-from urllib.parse import urlsplit
 
 import msgspec
 import yaml
@@ -27,7 +26,7 @@ import yaml
 from runwatch.vocabulary import Severity
 from runwatch_server.errors import SettingsError
 from runwatch_server.notify.networks import Network
-from runwatch_server.settings import is_http_url
+from runwatch_server.settings import is_http_url, is_link_base
 from runwatch_server.web.bodies import schema_of
 from runwatch_server.web.body_faults import wanted_by
 
@@ -142,8 +141,11 @@ def load_receivers(data_dir: Path, named: Path | None) -> Receivers:
 
 
 def _receivers(entries: _File, path: Path) -> Receivers:
-    if entries.url:
-        _check_http(path, "url", entries.url)
+    if entries.url and not is_link_base(entries.url):
+        raise SettingsError(
+            f"receivers: {path}: url: found another form, wanted https://host, with or without a "
+            "port and a path, and without a user: it is in every message"
+        )
     names = [entry.name for entry in entries.receivers]
     if len(set(names)) < len(names):
         raise SettingsError(f"receivers: {path}: found a name twice, wanted each once")
@@ -202,9 +204,3 @@ def _check_http(path: Path, place: str, url: str) -> None:
             f"receivers: {path}: {place}: found another form, "
             "wanted http://host:port or https://host:port, perhaps with a path"
         )
-
-
-def without_secrets(url: str) -> str:
-    """The address without user and password, for display."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

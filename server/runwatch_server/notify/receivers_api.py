@@ -6,13 +6,14 @@ from typing import Final
 import msgspec
 from fastapi import APIRouter, Response
 
+from runwatch.addresses import place_of
 from runwatch_server.audit.queries import AuditEntry, append_entry
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope, Principal
 from runwatch_server.errors import ForbiddenError, NotFoundError
 from runwatch_server.notify.assembly import sender_to
 from runwatch_server.notify.networks import ConnectionGuard
-from runwatch_server.notify.receivers import Receiver, Receivers, without_secrets
+from runwatch_server.notify.receivers import Receiver, Receivers
 from runwatch_server.notify.refusals import TOO_LATE
 from runwatch_server.notify.sending import ATTEMPT_S, Message, cut_after
 from runwatch_server.services import CurrentServices
@@ -97,7 +98,7 @@ def view_of(config: Receivers) -> ReceiverList:
             for one in config.receivers
         ],
         alertmanagers=[
-            without_secrets(url)
+            place_of(url)
             for url in (() if config.alertmanagers is None else config.alertmanagers.urls)
         ],
     )

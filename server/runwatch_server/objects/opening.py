@@ -1,13 +1,19 @@
 """Opens the configured object store: a folder, a bucket, or none."""
 
 import importlib
+import re
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from typing import Final
+from urllib.parse import unquote
 
+from runwatch.addresses import place_of
 from runwatch.extras import pip_install
 from runwatch_server.errors import SettingsError
 from runwatch_server.objects.folder import FolderObjects
 from runwatch_server.objects.store import ObjectStore
+
+_FOLDER: Final = re.compile(r"file://(?P<path>/[^?#]*)")
+_S3: Final = re.compile(r"s3://[^/?#@\s]+(/[^?#@]*)?")
 
 
 def make_objects(url: str | None) -> ObjectStore | None:
@@ -17,12 +23,12 @@ def make_objects(url: str | None) -> ObjectStore | None:
     """
     if url is None:
         return None
-    parts = urlsplit(url)
-    if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
-        return FolderObjects(Path(unquote(parts.path)))
-    if parts.scheme != "s3" or not parts.netloc:
+    if (folder := _FOLDER.fullmatch(url)) is not None:
+        return FolderObjects(Path(unquote(folder["path"])))
+    if _S3.fullmatch(url) is None:
         raise SettingsError(
-            f"objects_url: found {url!r}, wanted s3://bucket/prefix or file:///a/folder"
+            f"objects_url: found {place_of(url)}, wanted s3://bucket/prefix, with the credentials "
+            "in AWS_* variables, or file:///a/folder"
         )
     try:  # imported by name, since obstore may not be installed
         module = importlib.import_module("runwatch_server.objects.bucket")
@@ -34,5 +40,5 @@ def make_objects(url: str | None) -> ObjectStore | None:
     try:
         store: ObjectStore = module.BucketObjects(url)
     except ValueError as error:
-        raise SettingsError(f"objects_url: found {url!r} ({error})") from error
+        raise SettingsError(f"objects_url: found {place_of(url)} ({error})") from error
     return store

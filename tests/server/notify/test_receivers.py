@@ -7,7 +7,7 @@ import pytest
 
 from runwatch.vocabulary import Severity
 from runwatch_server.errors import SettingsError
-from runwatch_server.notify.receivers import Receivers, load_receivers, without_secrets
+from runwatch_server.notify.receivers import Receivers, load_receivers
 
 SECRET = "T0PSECRET"
 
@@ -79,7 +79,3 @@ def test_a_bad_file_is_refused_without_showing_what_is_secret(tmp_path: Path, te
         load(tmp_path, text)
 
     assert SECRET not in str(refused.value)
-
-
-def test_an_address_is_shown_without_user_and_password() -> None:
-    assert without_secrets(f"https://me:{SECRET}@am:9093/x") == "https://am:9093/x"
