@@ -119,6 +119,19 @@ def _check_proof(request: Request, cookie: str, proof: Proof) -> None:
         check_page_secret(request, cookie)
 
 
+async def reader_of(request: Request) -> Principal | None:
+    """Who asks a public route, if it is somebody who may read. Raises RateLimitedError for one
+    wrong key after the other."""
+    try:
+        principal = await _authenticate(request, Proof.PAGE_SECRET)
+        principal.check_scope(KeyScope.READ)
+    except (UnauthenticatedError, ForbiddenError):
+        if "Authorization" in request.headers:
+            services_of(request).rate_limits.refused.take(_address(request))
+        return None
+    return principal
+
+
 def _address(request: Request) -> str:
     """The client's address as uvicorn gives it, which believes a proxy only if it trusts it."""
     return request.client.host if request.client else ""

@@ -5,16 +5,17 @@ from collections.abc import Collection
 from typing import Final
 
 import msgspec
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 import runwatch
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.queries import count_by_run
-from runwatch_server.auth.guard import CurrentPrincipal, public, require
+from runwatch_server.auth.guard import CurrentPrincipal, public, reader_of, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.db import SAFE_SQLITE
 from runwatch_server.errors import ForbiddenError, OverloadedError
+from runwatch_server.fleet.pulse import visible_runs
 from runwatch_server.monitoring.run_figures import Fleet, RunFacts
 from runwatch_server.runs.queries import count_by_state, find_runs
 from runwatch_server.services import CurrentServices, Services
@@ -35,7 +36,9 @@ class HealthView(msgspec.Struct, frozen=True):
 
 class ReadinessView(msgspec.Struct, frozen=True):
     status: str
+    num_runs_not_judged: int
     runs_not_judged: tuple[RunId, ...]
+    """Those of them that the request's key may read; without a key none."""
     frames_waiting: int
     """Frames that are stored and not judged yet: alerts come late by as much."""
     judging_s: float
@@ -79,7 +82,7 @@ async def get_health(services: CurrentServices) -> Response:
     dependencies=[public()],
     openapi_extra=documented(answer=ReadinessView, refuses=[503]),
 )
-async def get_readiness(services: CurrentServices) -> Response:
+async def get_readiness(request: Request, services: CurrentServices) -> Response:
     """Readiness: the database answers and commits, the writer keeps up and runs are being judged. A
     disk that is too full for frames, and a judgement that is behind or stuck, are no reason to turn
     people and commands away: they are told."""
@@ -96,7 +99,8 @@ async def get_readiness(services: CurrentServices) -> Response:
     return json_response(
         ReadinessView(
             status="ready",
-            runs_not_judged=health.failing_runs,
+            num_runs_not_judged=len(health.failing_runs),
+            runs_not_judged=await _named(request, services, health.failing_runs),
             frames_waiting=health.num_waiting,
             judging_s=round(health.busy_s, 3),
             silence_judged_s=round(services.ticker.age_s, 3),
@@ -109,6 +113,17 @@ async def get_readiness(services: CurrentServices) -> Response:
             signing=await _signing(services),
         )
     )
+
+
+async def _named(
+    request: Request, services: Services, run_ids: tuple[RunId, ...]
+) -> tuple[RunId, ...]:
+    """Those of the runs that whoever asks may see."""
+    reader = await reader_of(request) if run_ids else None
+    if reader is None or reader.project is None:
+        return () if reader is None else run_ids
+    seen = await visible_runs(services.database, run_ids, reader.project)
+    return tuple(run.id for run in seen)
 
 
 def _disk(services: Services) -> str:

@@ -31,6 +31,29 @@ async def test_a_service_that_does_not_look_for_silence_says_since_when(
     assert (await api.http.get("/readyz")).json()["silence_judged_s"] == 12.25
 
 
+async def test_runs_that_are_not_judged_are_counted_for_all_and_named_for_their_readers(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = await api.new_run(project="ours"), await api.new_run(project="theirs")
+    failing = replace(api.services.evaluators.health, failing_runs=(ours, theirs))
+    monkeypatch.setattr(Evaluators, "health", failing)
+    keys = {
+        "": [],
+        "runwatch_wrong": [],
+        await api.new_key("ingest"): [],
+        await api.new_key("read", project="ours"): [ours],
+        await api.new_key("read"): [ours, theirs],
+    }
+
+    for key, named in keys.items():
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        ready = await api.http.get("/readyz", headers=headers)
+
+        assert ready.status_code == 200
+        assert ready.json()["num_runs_not_judged"] == 2
+        assert ready.json()["runs_not_judged"] == named
+
+
 async def test_a_database_that_was_deleted_is_named_before_all_that_waits_for_it(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
