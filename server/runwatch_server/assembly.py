@@ -53,6 +53,7 @@ from runwatch_server.telemetry.ingest import Ingest
 from runwatch_server.telemetry.layout_store import Layouts
 from runwatch_server.telemetry.packs.packing import Packer
 from runwatch_server.telemetry.packs.reading import PackReader
+from runwatch_server.telemetry.quota import ProjectQuota
 from runwatch_server.telemetry.reading import Reader
 from runwatch_server.telemetry.roller import Roller
 
@@ -206,6 +207,8 @@ def _loops(services: Services, alerting: Alerting, notifying: Notifying) -> Iter
     yield Loop("pause watch", PauseWatch(clock, services.liveness).run)
     yield Loop("run watcher", watcher.run)
     yield Loop("ticker", alerting.ticker.run)
+    if services.quota.most_bytes:
+        yield Loop("project quota", services.quota.run)
     yield Loop("maintenance", maintenance.run)
 
 
@@ -225,7 +228,9 @@ def _build(foundation: _Opened, alerting: Alerting, notifying: Notifying) -> Ser
         after_s = settings.pack_after_h * 3600
         packer = Packer(database, foundation.objects, clock, after_s=after_s, observer=metrics)
     keys = Keys(database, clock)
-    runs = Runs(database, clock, liveness, foundation.removals)
+    quota = ProjectQuota(database, clock, most_bytes=settings.project_quota_mib << 20)
+    metrics.watch_quota(quota)
+    runs = Runs(database, clock, liveness, foundation.removals, check_room=quota.check)
     ingest = Ingest(
         database,
         clock,
@@ -282,6 +287,7 @@ def _build(foundation: _Opened, alerting: Alerting, notifying: Notifying) -> Ser
         ),
         receivers=foundation.receivers,
         disk=disk,
+        quota=quota,
         demo_run=PageRun(settings.own_url, clock, keys, runs),
         replica=foundation.replica,
     )

@@ -37,6 +37,7 @@ from runwatch_server.telemetry.ingest import Ingest
 from runwatch_server.telemetry.layout_store import Layouts
 from runwatch_server.telemetry.packs.packing import Packer
 from runwatch_server.telemetry.packs.reading import PackReader
+from runwatch_server.telemetry.quota import ProjectQuota
 from runwatch_server.telemetry.reading import Reader
 from runwatch_server.telemetry.roller import Roller
 
@@ -60,6 +61,7 @@ class Services:
     layouts: Layouts
     ingest: Ingest
     disk: DiskGuard
+    quota: ProjectQuota
     reader: Reader
     packs: PackReader
     packer: Packer | None

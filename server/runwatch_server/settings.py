@@ -20,6 +20,10 @@ _POSITIVE: Final = (
     *("stall_s", "lost_s", "rollup_every_s", "maintain_every_s", "pack_after_h"),
     *("requests_per_s", "ingest_per_s", "refused_per_s", "patience_s", "stop_s"),
 )
+_COUNTS: Final = (
+    *("max_rollbacks", "max_lr_cuts", "max_checkpoints", "cooldown_steps"),
+    *("disk_reserve_mib", "project_quota_mib"),
+)
 _ANYWHERE: Final = ("0.0.0.0", "::")
 """Wildcard addresses: a service can listen on them, but no request is addressed to them."""
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
@@ -100,6 +104,10 @@ class Settings:
     """With less than this free on the data directory's disk, frames are refused until there is
     more; everything else goes on within the reserve. 0: never refused. Not used with PostgreSQL,
     which has a disk of its own."""
+    project_quota_mib: int = 0
+    """Most telemetry that one project may store; beyond it, its frames and new runs are refused
+    until runs are removed or retention removes some, which is noticed within minutes, and other
+    projects go on. 0: no limit."""
     queue_works: int = 4096
     """Writes that may wait in the queue; beyond that, requests are answered with 503. The default
     is a few seconds of work and some 100 MB."""
@@ -142,14 +150,19 @@ class Settings:
     def __post_init__(self) -> None:
         _check_days(self.raw_days, self.evidence_days, self.rollup_days, self.lost_days)
         _check("port", self.port, 0 <= self.port <= 65535, "0 to 65535")
-        _check("disk_reserve_mib", self.disk_reserve_mib, self.disk_reserve_mib >= 0, "0 or more")
         for name in ("queue_works", "streams_per_key", "streams", "metrics_per_run"):
             most: int = getattr(self, name)
             _check(name, most, most >= 1, "at least 1")
         for name in _POSITIVE:
             value: float = getattr(self, name)
             _check(name, value, 0 < value < 10**9, "a positive number")
-        for name in ("max_rollbacks", "max_lr_cuts", "max_checkpoints", "cooldown_steps"):
+        for name in (
+            "project_quota_mib",
+            "max_rollbacks",
+            "max_lr_cuts",
+            "max_checkpoints",
+            "cooldown_steps",
+        ):
             count: int = getattr(self, name)
             _check(name, count, count >= 0, "0 or more")
         num_judging = self.judge_processes
@@ -282,6 +295,7 @@ _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "streams": int,
     "metrics_per_run": int,
     "disk_reserve_mib": int,
+    "project_quota_mib": int,
 }
 
 

@@ -48,6 +48,8 @@ class ReadinessView(msgspec.Struct, frozen=True):
     writes_waiting: int
     disk: str
     """`ok`, or `full`: frames are refused, and everything else is accepted."""
+    num_projects_full: int
+    """Projects whose frames are refused because they have stored their quota."""
     replica: str
     database: str
     sqlite: str
@@ -106,6 +108,7 @@ async def get_readiness(request: Request, services: CurrentServices) -> Response
             silence_judged_s=round(services.ticker.age_s, 3),
             writes_waiting=services.database.num_waiting,
             disk=_disk(services),
+            num_projects_full=services.quota.num_full,
             replica=services.replica.name,
             database=services.database.engine,
             sqlite=sqlite3.sqlite_version,

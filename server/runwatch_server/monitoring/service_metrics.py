@@ -13,6 +13,7 @@ from runwatch_server.monitoring.disk_figures import DiskCollector
 from runwatch_server.monitoring.run_figures import RunFigures
 from runwatch_server.telemetry.admission import Received
 from runwatch_server.telemetry.gaps import GapReason
+from runwatch_server.telemetry.quota import ProjectQuota
 
 _WATCHED_PROBLEMS: Final = (
     *("unknown_key", "revoked_key", "expired_key", "malformed_key"),
@@ -109,6 +110,14 @@ class ServiceMetrics:
             registry=self.registry,
         )
         gauge.set_function(lambda: disk.is_full)
+
+    def watch_quota(self, quota: ProjectQuota) -> None:
+        gauge = Gauge(
+            "runwatch_projects_full",
+            "Projects whose frames are refused because they have stored their quota.",
+            registry=self.registry,
+        )
+        gauge.set_function(lambda: quota.num_full)
 
     def observe_commit(self, *, num_works: int, seconds: float) -> None:
         self._commits.observe(seconds)

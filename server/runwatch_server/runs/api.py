@@ -97,6 +97,8 @@ async def open_run(
 ) -> Response:
     """Register a run: 201 if it is new, 200 if it is known already."""
     run, is_new = await services.runs.open(wanted, principal)
+    if is_new:
+        services.quota.note(run.project, len(msgspec.json.encode(run.config)))
     return json_response(_view(run, services), 201 if is_new else 200)
 
 

@@ -1,7 +1,7 @@
 """Opens, changes and ends runs and their attempts."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -49,8 +49,16 @@ class Runs:
     """Every operation on runs; tells `liveness` of signs of life and `removals` of removed runs."""
 
     def __init__(
-        self, database: Database, clock: Clock, liveness: Liveness, removals: Removals
+        self,
+        database: Database,
+        clock: Clock,
+        liveness: Liveness,
+        removals: Removals,
+        *,
+        check_room: Callable[[str], None] = lambda project: None,
     ) -> None:
+        """`check_room` raises if a project may have no more runs."""
+        self._check_room = check_room
         self._database = database
         self._clock = clock
         self._liveness = liveness
@@ -99,6 +107,7 @@ class Runs:
                 return known, False
             if await has_remains(connection, run.id):
                 return None
+            self._check_room(run.project)
             await queries.insert_run(connection, run)
             return run, True
 
@@ -108,13 +117,14 @@ class Runs:
             self._removals.forget(run.id)
         return found
 
-    async def check_access(self, run_id: RunId, principal: Principal) -> None:
-        """Raises NotFoundError, or ForbiddenError if the key is bound to another project."""
+    async def check_access(self, run_id: RunId, principal: Principal) -> str:
+        """The run's project. Raises NotFoundError, or ForbiddenError if the key is bound to another
+        project."""
         project = self._projects.get(run_id)
         if project is None:
-            await self.find(run_id, principal)
-        else:
-            principal.check_project(project)
+            return (await self.find(run_id, principal)).project
+        principal.check_project(project)
+        return project
 
     async def find(self, run_id: RunId, principal: Principal) -> Run:
         """A run that the caller may see. Raises NotFoundError or ForbiddenError."""

@@ -7,14 +7,14 @@ from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.codec import CONTENT_TYPE, MAX_BODY_BYTES
 from runwatch.json_frames import JsonFrame
 from runwatch.messages import FrameReply
 from runwatch.vocabulary import RunId
-from runwatch_server.auth.guard import require
+from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339
 from runwatch_server.errors import UnprocessableError, UnsupportedTypeError
@@ -27,6 +27,19 @@ from runwatch_server.web.parameters import NextToken
 router: Final = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["telemetry"])
 
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
+
+
+async def _filling_project(
+    run_id: RunId, services: CurrentServices, principal: CurrentPrincipal
+) -> str:
+    project = await services.runs.check_access(run_id, principal)
+    services.quota.check(project)
+    return project
+
+
+FillingProject = Annotated[str, Depends(_filling_project)]
+"""The project of the run in the path. 404 and 403 as for VisibleRunId, and 503 if the project has
+stored as much as it may."""
 
 
 class LayoutStored(msgspec.Struct, frozen=True):
@@ -76,14 +89,20 @@ class CheckpointList(msgspec.Struct, frozen=True):
     max_body_size=MAX_BODY_BYTES,
 )
 async def put_layout(
-    request: Request, services: CurrentServices, run_id: VisibleRunId, layout_hash: str
+    request: Request,
+    services: CurrentServices,
+    run_id: RunId,
+    project: FillingProject,
+    layout_hash: str,
 ) -> Response:
     """Register the columns of frames: `{"layers": [{"name": ...}], "stats": [...]}`."""
     if not _HASH.fullmatch(layout_hash):
         raise UnprocessableError(
             "wrong_hash", f"hash: found {layout_hash[:80]!r}, wanted 64 hexadecimal digits"
         )
-    is_new = await services.layouts.put(run_id, layout_hash, await request.body())
+    body = await request.body()
+    is_new = await services.layouts.put(run_id, layout_hash, body)
+    services.quota.note(project, len(body) if is_new else 0)
     return json_response(LayoutStored(layout_hash), 201 if is_new else 200)
 
 
@@ -102,7 +121,11 @@ def _frame_docs() -> dict[str, Any]:
     max_body_size=MAX_BODY_BYTES,
 )
 async def put_frame(
-    request: Request, services: CurrentServices, run_id: VisibleRunId, late: bool = False
+    request: Request,
+    services: CurrentServices,
+    run_id: RunId,
+    project: FillingProject,
+    late: bool = False,
 ) -> Response:
     """Store a frame. The answer comes once it is on disk; sending the same frame again succeeds.
 
@@ -121,6 +144,7 @@ async def put_frame(
             "unsupported_type",
             f"Content-Type: found {content_type!r}, wanted {CONTENT_TYPE} or application/json",
         )
+    services.quota.note(project, 0 if receipted.duplicate else len(body))
     commands = (
         () if late else await services.delivery.pending(run_id, receipted.attempt, receipted.rank)
     )
