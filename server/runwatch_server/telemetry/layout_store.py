@@ -20,7 +20,12 @@ from runwatch_server.web.zero_bytes import check_json_texts
 
 MAX_LAYOUTS: Final = 50
 """Most layouts of a run. A run with more of them probably puts its step into names."""
-_MAX_CACHED: Final = 2_000
+MAX_LAYOUT_BYTES: Final = 32 * 2**20
+"""Of all layouts of a run together, as JSON: a dozen of the largest. One answer holds them all."""
+_MAX_CACHED_LAYERS: Final = 500_000
+"""Some 200 MB: the layouts of 25 models of 20 000 layers, or of 1600 of 300."""
+_MAX_CACHED: Final = 20_000
+"""Pairs of a run and a layout."""
 
 
 class Layouts:
@@ -30,6 +35,8 @@ class Layouts:
         self._cached: dict[tuple[RunId, str], Layout] = {}
         self._by_hash: dict[str, Layout] = {}
         """Shared by the runs of one model, each of which registers it."""
+        self._num_layers = 0
+        """Of these."""
 
     async def put(self, run_id: RunId, layout_hash: str, body: bytes) -> bool:
         """Register a layout; returns whether it is new. Raises LayoutError or
@@ -97,13 +104,21 @@ class Layouts:
     async def _insert(self, connection: AsyncConnection, run_id: RunId, layout: Layout) -> bool:
         await existing_run(connection, run_id)
         of_run = layouts.c.run_id == run_id
-        known = set(await connection.scalars(sa.select(layouts.c.hash).where(of_run)))
+        found = await connection.execute(
+            sa.select(layouts.c.hash, layouts.c.document).where(of_run)
+        )
+        known = {row.hash: zstd.declared_bytes(row.document) or 0 for row in found}
         if layout.hash in known:
             return False
-        if len(known) >= MAX_LAYOUTS:
-            detail = f"A run has at most {MAX_LAYOUTS} layouts: sets of layers with their shapes."
-            raise UnprocessableError("too_many_layouts", detail)
         document = msgspec.json.encode(layout.to_document())
+        num_bytes = sum(known.values()) + len(document)
+        if known and (len(known) >= MAX_LAYOUTS or num_bytes > MAX_LAYOUT_BYTES):
+            detail = (
+                f"A run has at most {MAX_LAYOUTS} layouts, which are sets of layers with their "
+                f"shapes, of {MAX_LAYOUT_BYTES >> 20} MiB together; found {len(known) + 1} of "
+                f"{num_bytes / 2**20:.1f} MiB."
+            )
+            raise UnprocessableError("too_many_layouts", detail)
         await connection.execute(
             layouts.insert().values(
                 run_id=run_id,
@@ -115,9 +130,13 @@ class Layouts:
         return True
 
     def _remember(self, run_id: RunId, layout: Layout) -> Layout:
-        if len(self._cached) >= _MAX_CACHED:
+        is_new = layout.hash not in self._by_hash
+        num_layers = self._num_layers + (len(layout.layers) if is_new else 0)
+        if len(self._cached) >= _MAX_CACHED or num_layers > _MAX_CACHED_LAYERS:
             self._cached.clear()
             self._by_hash.clear()
+            num_layers = len(layout.layers)
+        self._num_layers = num_layers
         layout = self._by_hash.setdefault(layout.hash, layout)
         self._cached[run_id, layout.hash] = layout
         return layout

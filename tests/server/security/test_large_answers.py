@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import httpx
 import msgspec
 import numpy as np
 import pytest
@@ -133,6 +134,7 @@ def replace_kind(event: Event) -> Event:
     return msgspec.structs.replace(event, kind="checkpoint_good")
 
 
+@pytest.mark.slow
 async def test_a_heat_map_of_many_layers_has_fewer_steps(api: Api) -> None:
     run_id = await api.new_run()
     layout = Layout(tuple(Layer(f"l{number}") for number in range(20_000)), ("grad_absmax",))
@@ -145,6 +147,23 @@ async def test_a_heat_map_of_many_layers_has_fewer_steps(api: Api) -> None:
 
     assert len(found["layers"]) == 20_000
     assert 0 < len(found["steps"]) <= 100
+
+
+@pytest.mark.slow
+async def test_the_layouts_of_a_run_are_limited_together(api: Api) -> None:
+    """One answer, `GET /runs/{run_id}/metrics`, holds them all."""
+    run_id = await api.new_run()
+    answers: list[httpx.Response] = []
+    for number in range(8):
+        names = (f"{number}-{place}-{'z' * 240}" for place in range(20_000))
+        layout = Layout(tuple(Layer(name) for name in names), ("grad_norm",))
+        body = msgspec.json.encode(layout.to_document())
+        path = f"/runs/{run_id}/layouts/{layout.hash}"
+        answers.append(await api.call("PUT", path, content=body))
+
+    assert [answer.status_code for answer in answers] == [201] * 5 + [422] * 3
+    assert answers[-1].json()["code"] == "too_many_layouts"
+    assert "of 32 MiB together" in answers[-1].json()["detail"]
 
 
 def test_an_answer_holds_at_least_one_item_and_ends_behind_its_bound() -> None:
