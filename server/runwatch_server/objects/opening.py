@@ -27,8 +27,8 @@ def make_objects(url: str | None) -> ObjectStore | None:
         return FolderObjects(Path(unquote(folder["path"])))
     if _S3.fullmatch(url) is None:
         raise SettingsError(
-            f"objects_url: found {place_of(url)}, wanted s3://bucket/prefix, with the credentials "
-            "in AWS_* variables, or file:///a/folder"
+            f"objects_url: found {place_of(url)}, wanted s3://bucket/prefix without credentials, "
+            "which are in AWS_* variables, or file:///a/folder"
         )
     try:  # imported by name, since obstore may not be installed
         module = importlib.import_module("runwatch_server.objects.bucket")
