@@ -38,6 +38,7 @@ from runwatch_server.runs.liveness import Liveness
 from runwatch_server.settings import Settings
 from runwatch_server.telemetry.committed_frames import CommittedFrame
 from runwatch_server.telemetry.events import EventLog
+from runwatch_server.telemetry.frame_budget import FrameBudget
 from runwatch_server.telemetry.ingest import Ingest
 from runwatch_server.telemetry.layout_store import Layouts
 from runwatch_server.telemetry.packs.reading import PackReader
@@ -109,6 +110,7 @@ async def store(
             liveness=Liveness(),
             committed=_judge_nothing,
             metrics_per_run=Settings().metrics_per_run,
+            frame_budget=FrameBudget(Settings().frames_mib << 20),
             observer=ServiceMetrics(),
         )
         seq = 0

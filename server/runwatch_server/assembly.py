@@ -48,6 +48,7 @@ from runwatch_server.services import Services
 from runwatch_server.settings import Settings
 from runwatch_server.signing import SECRET_FILE, open_key_ring
 from runwatch_server.telemetry.events import EventLog
+from runwatch_server.telemetry.frame_budget import FrameBudget
 from runwatch_server.telemetry.gap_log import GapLog
 from runwatch_server.telemetry.ingest import Ingest
 from runwatch_server.telemetry.layout_store import Layouts
@@ -155,6 +156,7 @@ async def _open_foundation(
         layouts=layouts,
         reader=Reader(database, layouts, packs),
         packs=packs,
+        frame_budget=FrameBudget(settings.frames_mib << 20),
         objects=objects,
         replica=replica,
         ownership=replica.ownership,
@@ -231,6 +233,13 @@ def _build(foundation: _Opened, alerting: Alerting, notifying: Notifying) -> Ser
     quota = ProjectQuota(database, clock, most_bytes=settings.project_quota_mib << 20)
     metrics.watch_quota(quota)
     runs = Runs(database, clock, liveness, foundation.removals, check_room=quota.check)
+    rate_limits = RateLimits(
+        requests_per_s=settings.requests_per_s,
+        ingest_per_s=settings.ingest_per_s,
+        refused_per_s=settings.refused_per_s,
+        unpacked_mib_per_s=settings.unpacked_mib_per_s,
+        monotonic=clock.monotonic,
+    )
     ingest = Ingest(
         database,
         clock,
@@ -240,6 +249,8 @@ def _build(foundation: _Opened, alerting: Alerting, notifying: Notifying) -> Ser
         committed=alerting.evaluators.committed,
         check_disk=disk.check,
         metrics_per_run=settings.metrics_per_run,
+        frame_budget=foundation.frame_budget,
+        charge=rate_limits.unpacked.take,
         observer=metrics,
     )
     pulses = Pulses(database, reader, clock)
@@ -250,12 +261,7 @@ def _build(foundation: _Opened, alerting: Alerting, notifying: Notifying) -> Ser
         database=database,
         metrics=metrics,
         keys=keys,
-        rate_limits=RateLimits(
-            requests_per_s=settings.requests_per_s,
-            ingest_per_s=settings.ingest_per_s,
-            refused_per_s=settings.refused_per_s,
-            monotonic=clock.monotonic,
-        ),
+        rate_limits=rate_limits,
         sessions=Sessions(database, clock, keys),
         liveness=liveness,
         runs=runs,

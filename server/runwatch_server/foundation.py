@@ -11,6 +11,7 @@ from runwatch_server.runs.liveness import Liveness
 from runwatch_server.runs.removals import Removals
 from runwatch_server.settings import Settings
 from runwatch_server.telemetry.events import EventLog
+from runwatch_server.telemetry.frame_budget import FrameBudget
 from runwatch_server.telemetry.layout_store import Layouts
 from runwatch_server.telemetry.packs.reading import PackReader
 from runwatch_server.telemetry.reading import Reader
@@ -28,6 +29,7 @@ class Foundation:
     layouts: Layouts
     reader: Reader
     packs: PackReader
+    frame_budget: FrameBudget
     ownership: Ownership
     """Which runs this replica looks after."""
     broadcasts: Broadcasts

@@ -18,12 +18,15 @@ T = TypeVar("T")
 
 _POSITIVE: Final = (
     *("stall_s", "lost_s", "rollup_every_s", "maintain_every_s", "pack_after_h"),
-    *("requests_per_s", "ingest_per_s", "refused_per_s", "patience_s", "stop_s"),
+    *("requests_per_s", "ingest_per_s", "refused_per_s", "unpacked_mib_per_s", "patience_s"),
+    "stop_s",
 )
 _COUNTS: Final = (
     *("max_rollbacks", "max_lr_cuts", "max_checkpoints", "cooldown_steps"),
     *("disk_reserve_mib", "project_quota_mib"),
 )
+_LEAST_FRAMES_MIB: Final = 256
+"""Half of it is for frames that are worked on, and the largest takes up to 128 MiB."""
 _ANYWHERE: Final = ("0.0.0.0", "::")
 """Wildcard addresses: a service can listen on them, but no request is addressed to them."""
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
@@ -90,6 +93,14 @@ class Settings:
     refused_per_s: float = 5.0
     """Requests per second without a valid key that one address may make, as a long-run average; a
     minute's worth may come at once."""
+    unpacked_mib_per_s: float = 128.0
+    """MiB per second that the frames of one key may take once they are unpacked, as a long-run
+    average; two seconds' worth may come at once. The default is thousands of layers at hundreds of
+    steps per second; what exceeds it is sent again by the trainer, later."""
+    frames_mib: int = 512
+    """Memory for unpacked frames that are being received, wait to be judged or are being judged.
+    Beyond it they wait in the database only, and are read again in their turn; so a backlog, or a
+    restart with one, takes no more than this. 256 or more."""
     streams_per_key: int = 100
     """Event streams that one key may hold open; each open page is one."""
     streams: int = 2000
@@ -153,6 +164,7 @@ class Settings:
         for name in ("queue_works", "streams_per_key", "streams", "metrics_per_run"):
             most: int = getattr(self, name)
             _check(name, most, most >= 1, "at least 1")
+        _check("frames_mib", self.frames_mib, self.frames_mib >= _LEAST_FRAMES_MIB, "256 or more")
         for name in _POSITIVE:
             value: float = getattr(self, name)
             _check(name, value, 0 < value < 10**9, "a positive number")
@@ -296,6 +308,7 @@ _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "metrics_per_run": int,
     "disk_reserve_mib": int,
     "project_quota_mib": int,
+    "frames_mib": int,
 }
 
 

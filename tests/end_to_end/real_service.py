@@ -116,15 +116,30 @@ class RealService:
     @property
     def resident_bytes(self) -> int:
         """Of memory, now."""
-        assert self._process is not None
-        status = Path(f"/proc/{self._process.pid}/status").read_text()
-        return int(status.split("VmRSS:")[1].split()[0]) * 1024
+        return self._memory("VmRSS")
+
+    @property
+    def peak_bytes(self) -> int:
+        """Of memory, at most since it was started."""
+        return self._memory("VmHWM")
+
+    def _memory(self, what: str) -> int:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.split(f"{what}:")[1].split()[0]) * 1024
 
     @property
     def replica(self) -> str:
         """The name of this life among the replicas."""
-        name: str = json.loads(self._http.request("GET", f"{self.url}/readyz").data)["replica"]
-        return name
+        return str(self._readiness()["replica"])
+
+    @property
+    def num_waiting(self) -> int:
+        """Number of frames that are stored and not judged."""
+        return int(self._readiness()["frames_waiting"])
+
+    def _readiness(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._http.request("GET", f"{self.url}/readyz").data)
+        return found
 
     def stop(self) -> None:
         self._http.clear()

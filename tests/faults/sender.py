@@ -36,12 +36,12 @@ class Sender:
     rank: int = 0
 
     @classmethod
-    def open(cls, url: str, key: str, *, world_size: int = 1) -> "Sender":
+    def open(cls, url: str, key: str, *, world_size: int = 1, project: str = "default") -> "Sender":
         """A run with its first attempt."""
         run_id = ulid(int(time.time() * 1000), secrets.token_bytes(10))
         http = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(40.0))
         sender = cls(url, key, run_id, http)
-        sender.json("POST", "/runs", {"run_id": run_id, "name": "a run"})
+        sender.json("POST", "/runs", {"run_id": run_id, "name": "a run", "project": project})
         sender.open_attempt(world_size=world_size)
         layout = LAYOUT.to_document()
         sender.json("PUT", f"/runs/{run_id}/layouts/{LAYOUT.hash}", layout)
@@ -74,7 +74,10 @@ class Sender:
             layout_hash=LAYOUT.hash,
             stats=np.concatenate([np.ones_like(bad, np.float32), bad], axis=1, dtype=np.float32),
         )
-        return self._ask("POST", f"/runs/{self.run_id}/frames", encode_frame(frame), CONTENT_TYPE)
+        return self.send_body(encode_frame(frame))
+
+    def send_body(self, body: bytes) -> Any:
+        return self._ask("POST", f"/runs/{self.run_id}/frames", body, CONTENT_TYPE)
 
     def send_until_acknowledged(self, seq: int, losses: Sequence[float], first_step: int) -> None:
         until(lambda: self._is_acknowledged(seq, losses, first_step))

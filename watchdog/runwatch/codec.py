@@ -137,7 +137,7 @@ def split_frame(body: bytes) -> tuple[FrameHeader, bytes]:
 
 def unpack_block(header: FrameHeader, block: bytes) -> Frame:
     """The frame of a header and its compressed block. Raises as `split_frame` does."""
-    raw = _decompress(block, header.block_bytes)
+    raw = memoryview(_decompress(block, header.block_bytes))
     num_steps, num_metrics = header.num_steps, len(header.metric_names)
     values_64 = num_steps * (1 + num_metrics)
     numbers_64 = np.frombuffer(unshuffle(raw[: 8 * values_64], 8), "<f8")
@@ -237,7 +237,7 @@ def shuffle(*arrays: NDArray[np.float64] | NDArray[np.float32]) -> bytes:
     return octets.reshape(-1, arrays[0].dtype.itemsize).T.tobytes()
 
 
-def unshuffle(octets: bytes, item_bytes: int) -> bytes:
+def unshuffle(octets: bytes | memoryview, item_bytes: int) -> bytes:
     """The bytes of numbers one after the other again."""
     planes = np.frombuffer(octets, np.uint8).reshape(item_bytes, -1)
     return planes.T.tobytes()

@@ -91,6 +91,11 @@ class Frame:
         """The last step held; `first_step` where the frame holds only events."""
         return self.first_step + max(self.num_steps, 1) - 1
 
+    @property
+    def num_bytes(self) -> int:
+        """Memory that its numbers take."""
+        return self.times.nbytes + self.metrics.nbytes + self.stats.nbytes
+
     def stat(self, layout: Layout, name: str) -> NDArray[np.float32]:
         """One stat over all layers, shape (N, layers)."""
         start = layout.stats.index(name) * len(layout.layers)

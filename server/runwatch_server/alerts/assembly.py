@@ -75,6 +75,7 @@ async def start_alerting(
         liveness=foundation.liveness,
         events=foundation.events,
         packs=foundation.packs,
+        frame_budget=foundation.frame_budget,
         outcomes=Outcomes(database, foundation.layouts, foundation.reader),
         ownership=foundation.ownership,
         default_policy=settings.policy,

@@ -21,6 +21,7 @@ from runwatch_server.replicas.ownership import Ownership
 from runwatch_server.rules.service import Rules
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.telemetry.events import EventLog
+from runwatch_server.telemetry.frame_budget import FrameBudget
 from runwatch_server.telemetry.packs.reading import PackReader
 
 
@@ -38,6 +39,7 @@ class AlertingContext:
     liveness: Liveness
     events: EventLog
     packs: PackReader
+    frame_budget: FrameBudget
     outcomes: Outcomes
     ownership: Ownership
     default_policy: PolicyMode

@@ -17,7 +17,7 @@ MAX_BUCKETS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Requests per second as a long-run average, and how many may come at once."""
+    """Requests, or bytes, per second as a long-run average, and how many may come at once."""
 
     per_s: float
     burst: float
@@ -37,13 +37,14 @@ class RateLimit:
         self._monotonic = monotonic
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
-    def take(self, asker: str) -> None:
-        """Takes one token. Raises RateLimitedError, with the seconds to wait, if there is none."""
-        wait_s = self._wait_s(asker)
+    def take(self, asker: str, tokens: float = 1.0) -> None:
+        """Takes some tokens, all there can be if they are more. Raises RateLimitedError, with the
+        seconds to wait, if there are not so many."""
+        wait_s = self._wait_s(asker, min(tokens, self._limit.burst))
         if wait_s > 0:
             raise RateLimitedError(wait_s)
 
-    def _wait_s(self, asker: str) -> float:
+    def _wait_s(self, asker: str, tokens: float) -> float:
         now = self._monotonic()
         bucket = self._buckets.pop(asker, None) or _Bucket(self._limit.burst, now)
         self._buckets[asker] = bucket  # moved to the end: the first one is dropped first
@@ -51,10 +52,10 @@ class RateLimit:
             self._buckets.popitem(last=False)
         refilled = bucket.tokens + (now - bucket.at) * self._limit.per_s
         bucket.tokens, bucket.at = min(refilled, self._limit.burst), now
-        if bucket.tokens >= 1:
-            bucket.tokens -= 1
+        if bucket.tokens >= tokens:
+            bucket.tokens -= tokens
             return 0.0
-        return (1 - bucket.tokens) / self._limit.per_s
+        return (tokens - bucket.tokens) / self._limit.per_s
 
 
 class RateLimits:
@@ -66,6 +67,7 @@ class RateLimits:
         requests_per_s: float,
         ingest_per_s: float,
         refused_per_s: float,
+        unpacked_mib_per_s: float,
         monotonic: Callable[[], float],
     ) -> None:
         self.requests = RateLimit(Limit(requests_per_s, 5 * requests_per_s), monotonic)
@@ -75,3 +77,6 @@ class RateLimits:
         self.refused = RateLimit(Limit(refused_per_s, 60 * refused_per_s), monotonic)
         """For each address: requests without a valid key. It never holds up a valid key, since
         trainers and somebody who guesses keys may share a proxy's address."""
+        unpacked = unpacked_mib_per_s * 2**20
+        self.unpacked = RateLimit(Limit(unpacked, 2 * unpacked), monotonic)
+        """For each key: bytes that its frames take once they are unpacked."""

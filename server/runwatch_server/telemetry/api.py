@@ -123,6 +123,7 @@ def _frame_docs() -> dict[str, Any]:
 async def put_frame(
     request: Request,
     services: CurrentServices,
+    principal: CurrentPrincipal,
     run_id: RunId,
     project: FillingProject,
     late: bool = False,
@@ -134,11 +135,11 @@ async def put_frame(
     of an attempt that has ended: they are stored and judged, but lead to no commands.
     """
     content_type = request.headers.get("Content-Type", "").split(";")[0].strip().lower()
-    body = await request.body()
+    body, sender = await request.body(), principal.key_id
     if content_type == CONTENT_TYPE:
-        receipted = await services.ingest.put_frame(run_id, body, late=late)
+        receipted = await services.ingest.put_frame(run_id, body, late=late, sender=sender)
     elif content_type == "application/json":
-        receipted = await services.ingest.put_json_frame(run_id, body, late=late)
+        receipted = await services.ingest.put_json_frame(run_id, body, late=late, sender=sender)
     else:
         raise UnsupportedTypeError(
             "unsupported_type",

@@ -8,7 +8,7 @@ from runwatch.layouts import Layout
 from runwatch.vocabulary import RunId
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True, weakref_slot=True)
 class CommittedFrame:
     """A frame that has been stored."""
 
@@ -20,6 +20,9 @@ class CommittedFrame:
     layout: Layout | None
     late: bool = False
     """Sent afterwards: it is judged, but never leads to a command."""
+    project: str = ""
+    num_bytes: int = 0
+    """Memory that the frame takes."""
 
 
 class Committed(Protocol):

@@ -14,6 +14,7 @@ class StreamState:
     """The state of a run and of one of its streams before the next frame is stored."""
 
     run_state: RunState
+    project: str
     current_attempt: int
     next_seq: int
     max_seq: int

@@ -23,6 +23,7 @@ from runwatch_server.telemetry import ingest_queries as queries
 from runwatch_server.telemetry.admission import Received, check_contents, is_to_be_stored
 from runwatch_server.telemetry.committed_frames import Committed, CommittedFrame
 from runwatch_server.telemetry.events import EventLog
+from runwatch_server.telemetry.frame_budget import FrameBudget, unpacking_bytes
 from runwatch_server.telemetry.frame_rows import FrameRow
 from runwatch_server.telemetry.histogram_store import store_histograms
 from runwatch_server.telemetry.late_sums import add_late_steps
@@ -32,7 +33,10 @@ from runwatch_server.web.zero_bytes import check_json_texts
 
 _INLINE_BYTES: Final = 512 * 1024
 """A frame up to this size is decoded on the event loop, which takes a millisecond: less than
-handing it to a thread when all are busy. A larger one goes to a thread."""
+handing it to a thread when all are busy. A larger one goes to a thread, and counts in the memory
+budget while it is received."""
+_PER_JSON_BYTE: Final = 16
+"""Memory per byte of a JSON frame: a number of two characters is an object of 32 bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +72,13 @@ class Ingest:
         committed: Committed,
         check_disk: Callable[[], None] = lambda: None,
         metrics_per_run: int,
+        frame_budget: FrameBudget,
+        charge: Callable[[str, int], None] = lambda _sender, _num_bytes: None,
         observer: IngestObserver,
     ) -> None:
-        """`metrics_per_run` limits a run's metric names; metrics beyond it are left out."""
+        """`metrics_per_run` limits a run's metric names; metrics beyond it are left out. `charge`
+        counts a sender's bytes before they are unpacked, and raises RateLimitedError if they are
+        too many."""
         self._database = database
         self._clock = clock
         self._layouts = layouts
@@ -78,23 +86,33 @@ class Ingest:
         self._liveness = liveness
         self._committed = committed
         self._check_disk = check_disk
+        self._frame_budget = frame_budget
+        self._charge = charge
         self._observer = observer
         self._names = MetricNames(database, most=metrics_per_run)
 
-    async def put_frame(self, run_id: RunId, body: bytes, *, late: bool) -> IngestResult:
-        """Store a frame in binary form. Raises FrameError or ServiceError."""
+    async def put_frame(
+        self, run_id: RunId, body: bytes, *, late: bool, sender: str = ""
+    ) -> IngestResult:
+        """Store a frame in binary form. `sender` is whoever is charged for what it takes unpacked.
+        Raises FrameError or ServiceError."""
         self._check_disk()
         header, block = split_frame(body)
+        self._charge(sender, header.block_bytes)
         if header.block_bytes <= _INLINE_BYTES:
-            frame = unpack_block(header, block)
-        else:
+            return await self._put(run_id, unpack_block(header, block), body, late=late)
+        async with self._frame_budget.room(sender, unpacking_bytes(len(body), header.block_bytes)):
             frame = await asyncio.to_thread(unpack_block, header, block)
+            return await self._put(run_id, frame, body, late=late)
+
+    async def _put(self, run_id: RunId, frame: Frame, body: bytes, *, late: bool) -> IngestResult:
         frame.check_not_empty()
         layout = await self._layout(run_id, frame.layout_hash)
         if layout is not None:
             frame.check_layout(layout)
         checksum = zlib.crc32(body)
-        if header.histograms:  # stored apart, so that they are found by step
+        if frame.histograms:  # stored apart, so that they are found by step
+            header, block = split_frame(body)
             body = join_frame(msgspec.structs.replace(header, histograms=()), block)
         return await self._store(
             Received(
@@ -107,9 +125,19 @@ class Ingest:
             )
         )
 
-    async def put_json_frame(self, run_id: RunId, body: bytes, *, late: bool) -> IngestResult:
-        """Store a frame in JSON form. Raises FrameError or ServiceError."""
+    async def put_json_frame(
+        self, run_id: RunId, body: bytes, *, late: bool, sender: str = ""
+    ) -> IngestResult:
+        """The same for a frame in JSON form."""
         self._check_disk()
+        num_bytes = _PER_JSON_BYTE * len(body)
+        self._charge(sender, num_bytes)
+        if num_bytes <= _INLINE_BYTES:
+            return await self._put_json(run_id, body, late=late)
+        async with self._frame_budget.room(sender, num_bytes):
+            return await self._put_json(run_id, body, late=late)
+
+    async def _put_json(self, run_id: RunId, body: bytes, *, late: bool) -> IngestResult:
         check_json_texts("frame", body)
         parsed = await asyncio.to_thread(parse_json_frame, body)
         layout = await self._layout(run_id, parsed.layout)
@@ -138,7 +166,7 @@ class Ingest:
         refused = await self._names.refused(run_id, names)
         if refused:
             received = await asyncio.to_thread(_without, received, refused)
-        receipted = await self._database.write(
+        receipted, project = await self._database.write(
             lambda connection: self._insert(connection, received, refused), of=run_id
         )
         if receipted.duplicate:
@@ -146,10 +174,10 @@ class Ingest:
         else:
             self._names.remember(run_id, names, refused)
             self._observer.observe_refused_metrics(len(refused))
-            self._notify(received)
+            self._notify(received, project)
         return receipted
 
-    def _notify(self, received: Received) -> None:
+    def _notify(self, received: Received, project: str) -> None:
         """Notify the listeners of what was just committed."""
         run_id, frame = received.run_id, received.frame
         self._observer.observe_frame(received, at=self._clock.wall())
@@ -171,18 +199,21 @@ class Ingest:
                 frame=frame,
                 layout=received.layout,
                 late=received.late,
+                project=project,
+                num_bytes=8 * len(received.body) + frame.num_bytes,
             )
         )
 
     async def _insert(
         self, connection: AsyncConnection, received: Received, refused: frozenset[str]
-    ) -> IngestResult:
+    ) -> tuple[IngestResult, str]:
+        """Store a frame; returns the reply to its sender, and the run's project."""
         run_id, frame = received.run_id, received.frame
         state = await queries.stream_state(connection, run_id, frame.attempt, frame.rank)
         if state is None:
             raise run_not_found(run_id)
         if not await is_to_be_stored(connection, received, state):
-            return _result(frame, state.next_seq, duplicate=True)
+            return _result(frame, state.next_seq, duplicate=True), state.project
         next_seq = await queries.store_frame(
             connection,
             self._row(received),
@@ -196,7 +227,7 @@ class Ingest:
             await queries.add_metrics(connection, run_id, frame.metric_names)
         await self._record_events(connection, run_id, frame, refused)
         await store_histograms(connection, run_id, frame)
-        return _result(frame, next_seq, duplicate=False)
+        return _result(frame, next_seq, duplicate=False), state.project
 
     async def _record_events(
         self, connection: AsyncConnection, run_id: RunId, frame: Frame, refused: frozenset[str]

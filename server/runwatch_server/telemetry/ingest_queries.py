@@ -33,7 +33,13 @@ _IS_FRAME: Final = (
     frames.c.rank == bindparam("of_rank"),
 )
 _FIND_STATE: Final = (
-    sa.select(runs.c.state, runs.c.current_attempt, streams.c.next_seq, streams.c.max_seq)
+    sa.select(
+        runs.c.state,
+        runs.c.project,
+        runs.c.current_attempt,
+        streams.c.next_seq,
+        streams.c.max_seq,
+    )
     .select_from(
         runs.outerjoin(
             streams,
@@ -131,6 +137,7 @@ async def stream_state(
         return None
     return StreamState(
         run_state=RunState(row.state),
+        project=row.project,
         current_attempt=row.current_attempt,
         next_seq=row.next_seq or 1,
         max_seq=row.max_seq or 0,

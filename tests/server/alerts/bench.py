@@ -38,6 +38,7 @@ from runwatch_server.schema import upgrade_schema
 from runwatch_server.settings import Settings
 from runwatch_server.signing import KeyRing
 from runwatch_server.telemetry.events import EventLog
+from runwatch_server.telemetry.frame_budget import FrameBudget
 from runwatch_server.telemetry.ingest import Ingest
 from runwatch_server.telemetry.layout_store import Layouts
 from runwatch_server.telemetry.packs.reading import PackReader
@@ -201,9 +202,10 @@ async def start(
     hand: HandClock,
     *,
     judge_processes: int = 0,
+    frame_budget: FrameBudget | None = None,
 ) -> Bench:
     """`judge_processes`: none, where a test is not about them, whatever the database; each takes a
-    second to start."""
+    second to start. `frame_budget`: that of the settings, where it is not about it."""
     clock = hand.as_clock()
     await bring_tables(storage)
     database = await stack.enter_async_context(
@@ -222,6 +224,7 @@ async def start(
         judge_processes=judge_processes,
     )
     packs = PackReader(None, clock.monotonic)
+    frame_budget = frame_budget or FrameBudget(settings.frames_mib << 20)
     foundation = Foundation(
         settings=settings,
         clock=clock,
@@ -233,6 +236,7 @@ async def start(
         layouts=layouts,
         reader=Reader(database, layouts, packs),
         packs=packs,
+        frame_budget=frame_budget,
         ownership=SoleOwner(),
         broadcasts=Broadcasts("", None),
     )
@@ -245,6 +249,7 @@ async def start(
         liveness=liveness,
         committed=alerting.evaluators.committed,
         metrics_per_run=settings.metrics_per_run,
+        frame_budget=frame_budget,
         observer=ServiceMetrics(),
     )
     return Bench(alerting, runs, ingest, layouts, liveness, database, hand)

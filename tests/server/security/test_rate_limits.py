@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 from tests.server.harness import Api, HandClock, frame, serve
 
+from runwatch.codec import CONTENT_TYPE, encode_frame
+from runwatch.frames import Frame
+from runwatch.vocabulary import RunId
 from runwatch_server.auth.rate_limits import MAX_BUCKETS, Limit, RateLimit
 from runwatch_server.errors import RateLimitedError
 
@@ -87,3 +90,44 @@ def test_askers_without_number_are_forgotten_not_kept() -> None:
         limit.take(f"asker {number}")
 
     limit.take("first")
+
+
+async def test_a_sender_of_much_in_little_is_told_when_to_come_again_and_loses_nothing(
+    tmp_path: Path, hand_clock: HandClock
+) -> None:
+    """A thousand losses take 16 kB unpacked: two seconds' worth are two frames of them."""
+    async with serve(tmp_path, clock=hand_clock, unpacked_mib_per_s=1 / 64) as api:
+        run_id = await api.new_run()
+        sent = [frame(seq, [1.0] * 1000, first_step=1000 * seq) for seq in (1, 2, 3)]
+        for one in sent[:2]:
+            assert (await api.post(run_id, one)).status_code == 200
+        refused = await api.post(run_id, sent[2])
+        assert (refused.status_code, refused.json()["code"]) == (429, "rate_limited")
+        assert refused.headers["Retry-After"] == "1"
+
+        hand_clock.now += 1.0
+        answer = await api.post(run_id, sent[2])
+        assert (answer.status_code, answer.json()["next"]) == (200, 4)
+        other = await api.new_run()
+        assert (await post_as(api, await api.new_key("ingest"), other, sent[0])) == 200
+
+
+async def test_a_frame_of_more_than_may_come_at_once_is_taken_all_the_same(
+    tmp_path: Path, hand_clock: HandClock
+) -> None:
+    async with serve(tmp_path, clock=hand_clock, unpacked_mib_per_s=0.001) as api:
+        run_id = await api.new_run()
+
+        assert (await api.post(run_id, frame(1, [1.0] * 4000))).status_code == 200
+        assert (await api.post(run_id, frame(2, [1.0]))).status_code == 429
+
+
+async def post_as(api: Api, key: str, run_id: RunId, sent: Frame) -> int:
+    answer = await api.call(
+        "POST",
+        f"/runs/{run_id}/frames",
+        key=key,
+        content=encode_frame(sent),
+        headers={"Content-Type": CONTENT_TYPE},
+    )
+    return answer.status_code

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -14,7 +14,7 @@ from runwatch_server.runs.queries import IS_GOING_ON
 from runwatch_server.runs.tables import runs
 from runwatch_server.telemetry.packs.tables import packs
 from runwatch_server.telemetry.queries import HOT_COLUMNS, HotFrame
-from runwatch_server.telemetry.tables import frames, layouts, streams
+from runwatch_server.telemetry.tables import frames, layouts, metrics, streams
 
 # Built once: they run every few seconds, and building takes longer than running.
 RUNS_GOING_ON: Final = sa.select(runs.c.id).where(IS_GOING_ON)
@@ -42,31 +42,59 @@ class StoredFrame:
     late: bool
 
 
-async def find_frames(
+@dataclass(frozen=True, slots=True)
+class FrameSize:
+    """What says how much memory a stored frame takes."""
+
+    seq: int
+    num_steps: int
+    layout_hash: str
+    body_bytes: int
+
+
+async def list_sizes(
     connection: AsyncConnection,
     run_id: RunId,
     key: StreamKey,
     *,
     first_seq: int,
-    last_seq: int | None,
+    last_seq: int,
     limit: int,
+) -> list[FrameSize]:
+    """The frames of a stream within bounds, in order, except those in packs, without bodies."""
+    columns = (frames.c.seq, frames.c.num_steps, frames.c.layout_hash)
+    wanted = _frames_of(run_id, key, first_seq, last_seq).limit(limit)
+    found = await connection.execute(
+        wanted.with_only_columns(*columns, sa.func.length(frames.c.body))
+    )
+    return [FrameSize(*row) for row in found]
+
+
+async def find_frames(
+    connection: AsyncConnection, run_id: RunId, key: StreamKey, *, first_seq: int, last_seq: int
 ) -> list[StoredFrame]:
     """The frames of a stream within bounds, in order, except those in packs."""
-    wanted = (
+    found = await connection.execute(_frames_of(run_id, key, first_seq, last_seq))
+    return [StoredFrame(HotFrame.of(row, row.body), row.late) for row in found]
+
+
+def _frames_of(run_id: RunId, key: StreamKey, first_seq: int, last_seq: int) -> sa.Select[Any]:
+    return (
         sa.select(*HOT_COLUMNS, frames.c.late)
         .where(
             frames.c.run_id == run_id,
             frames.c.attempt == key.attempt,
             frames.c.rank == key.rank,
-            frames.c.seq >= first_seq,
+            frames.c.seq.between(first_seq, last_seq),
         )
         .order_by(frames.c.seq)
-        .limit(limit)
     )
-    if last_seq is not None:
-        wanted = wanted.where(frames.c.seq <= last_seq)
-    found = await connection.execute(wanted)
-    return [StoredFrame(HotFrame.of(row, row.body), row.late) for row in found]
+
+
+async def count_metrics(connection: AsyncConnection, run_id: RunId) -> int:
+    """The number of metrics that a run's frames may have."""
+    found = sa.select(sa.func.count()).where(metrics.c.run_id == run_id)
+    return await connection.scalar(found) or 0
 
 
 async def find_layout(connection: AsyncConnection, run_id: RunId, layout_hash: str) -> bytes:

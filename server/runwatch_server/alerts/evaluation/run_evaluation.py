@@ -126,17 +126,24 @@ class RunEvaluation:
         """The queue for a stream's frames; a separate one until the stream is loaded."""
         if key in self._streams:
             return self._streams[key].queue
-        return self._arrived.setdefault(key, FrameQueue(next_seq=1))
+        if key not in self._arrived:
+            self._arrived[key] = FrameQueue(next_seq=1, has_room=self._context.frame_budget.keep)
+        return self._arrived[key]
 
     async def _advance(self, stream: Stream) -> bool:
         """Judge the next frames of a stream; returns whether there were any."""
         newest_seq = stream.queue.newest_seq  # as of now: others may come while this reads
-        frames = stream.queue.take(BATCH_FRAMES)
-        if not frames:
-            frames = await self._loader.read(stream.key, stream.queue.next_seq)
-        if not frames:
-            await self._or_lose(stream, newest_seq, self._pass_removed(stream, newest_seq))
-            return False
+        if frames := stream.queue.take(BATCH_FRAMES):
+            return await self._judge_due(stream, frames)
+        async with self._loader.frames(stream.key, stream.project, stream.queue.next_seq) as frames:
+            if frames:
+                return await self._judge_due(stream, frames)
+        await self._or_lose(stream, newest_seq, self._pass_removed(stream, newest_seq))
+        return False
+
+    async def _judge_due(self, stream: Stream, frames: list[CommittedFrame]) -> bool:
+        """Judge the frames, given in order, that need not wait any longer; returns whether there
+        were any."""
         now = self._context.clock.monotonic()
         frames = stream.in_line(frames, now)
         if stream.key.rank:
@@ -172,9 +179,8 @@ class RunEvaluation:
             raise
 
     def _build_again(self, key: StreamKey) -> None:
-        queue = FrameQueue(next_seq=1)
-        queue.note(self._streams.pop(key).queue.newest_seq)
-        self._arrived[key] = queue
+        newest_seq = self._streams.pop(key).queue.newest_seq
+        self.note(key, newest_seq)
 
     async def _judge(self, stream: Stream, frames: Sequence[CommittedFrame]) -> None:
         await self._follow_rules(stream)

@@ -41,9 +41,11 @@ class StreamKey:
 
 
 class FrameQueue:
-    """Hands out frames in the order of their sequence numbers, each once."""
+    """Hands out frames in the order of their sequence numbers, each once. `has_room` says whether a
+    frame may be kept in memory until its turn; otherwise it is read back from the database."""
 
-    def __init__(self, next_seq: int) -> None:
+    def __init__(self, next_seq: int, has_room: Callable[[CommittedFrame], bool]) -> None:
+        self._has_room = has_room
         self.next_seq = next_seq
         self.newest_seq = next_seq - 1
         """The highest sequence number known to be stored."""
@@ -64,7 +66,8 @@ class FrameQueue:
 
     def put(self, frame: CommittedFrame) -> None:
         self.note(frame.seq)
-        if frame.seq >= self.next_seq and len(self._held) < MAX_HELD:
+        is_due = frame.seq >= self.next_seq
+        if is_due and len(self._held) < MAX_HELD and self._has_room(frame):
             self._held[frame.seq] = frame
 
     def take(self, most: int) -> list[CommittedFrame]:

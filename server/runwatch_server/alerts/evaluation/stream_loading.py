@@ -1,7 +1,8 @@
 """Loads the streams of a run whose frames are to be judged, as they were left, from the
 database."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -11,7 +12,7 @@ from runwatch.vocabulary import RunId
 from runwatch_server.alerts.context import AlertingContext
 from runwatch_server.alerts.evaluation import progress_queries
 from runwatch_server.alerts.evaluation.consequences import Consequences
-from runwatch_server.alerts.evaluation.stored_frames import read_frames
+from runwatch_server.alerts.evaluation.stored_frames import next_batch, read_batch
 from runwatch_server.alerts.evaluation.stream import FrameQueue, Stream, StreamKey
 from runwatch_server.alerts.judging import Judge
 from runwatch_server.alerts.records import Evaluation
@@ -42,7 +43,7 @@ class StreamLoader:
             stored = await self._find(connection, key)
         if stored is None:
             return await self._fresh(key, arrived, project, others)
-        judge = await self._as_left(stored)
+        judge = await self._as_left(stored, project)
         arrived.done(stored.evaluated_seq)
         return Stream(stored, True, judge, arrived, project)
 
@@ -51,18 +52,20 @@ class StreamLoader:
             connection, self._run_id, key.attempt, key.rank
         )
 
-    async def _as_left(self, stored: Evaluation) -> Judge:
+    async def _as_left(self, stored: Evaluation, project: str) -> Judge:
         async with self._context.database.read() as connection:
             documents = await progress_queries.find_rule_set(connection, stored.rule_set)
         rule_set = RuleSet.of_documents(documents)
         judge = await self._context.judging.open(
-            self._run_id, stored.rank, rule_set, state=stored.state
+            self._run_id, stored.rank, rule_set, project=project, state=stored.state
         )
         key = StreamKey(stored.attempt, stored.rank)
         first_seq, last_seq = stored.state_seq + 1, stored.evaluated_seq
-        while frames := await self.read(key, first_seq, last_seq):
-            await judge.observe(frames)
-            first_seq = frames[-1].seq + 1
+        while first_seq <= last_seq:
+            async with self.frames(key, project, first_seq, last_seq) as frames:
+                if frames:
+                    await judge.observe(frames)
+                first_seq = frames[-1].seq + 1 if frames else last_seq + 1
         return judge
 
     async def _fresh(
@@ -76,8 +79,10 @@ class StreamLoader:
         async with self._context.database.read() as connection:
             run = await find_run(connection, self._run_id)
         known = {} if run is None else known_from(run.config)
-        known |= await self._end_of_last(key, others)
-        judge = await self._context.judging.open(self._run_id, key.rank, rule_set, known=known)
+        known |= await self._end_of_last(key, project, others)
+        judge = await self._context.judging.open(
+            self._run_id, key.rank, rule_set, project=project, known=known
+        )
         evaluation = Evaluation(
             run_id=self._run_id,
             attempt=key.attempt,
@@ -90,7 +95,7 @@ class StreamLoader:
         return Stream(evaluation, False, judge, arrived, project)
 
     async def _end_of_last(
-        self, key: StreamKey, others: Mapping[StreamKey, Stream]
+        self, key: StreamKey, project: str, others: Mapping[StreamKey, Stream]
     ) -> dict[str, float]:
         """What is known of the newest earlier attempt that sent anything, as far as it was
         judged."""
@@ -101,20 +106,31 @@ class StreamLoader:
         if stored is None:
             return {}
         before = StreamKey(stored.attempt, stored.rank)
-        judge = others[before].judge if before in others else await self._as_left(stored)
+        judge = others[before].judge if before in others else await self._as_left(stored, project)
         return await judge.known_to_next()
 
-    async def read(
-        self, key: StreamKey, first_seq: int, last_seq: int | None = None
-    ) -> list[CommittedFrame]:
-        """Stored frames of a stream."""
-        async with self._context.database.read() as connection:
-            return await read_frames(
-                connection,
-                self._context.packs,
-                self._run_id,
-                key,
-                first_seq=first_seq,
-                last_seq=last_seq,
-                limit=BATCH_FRAMES,
-            )
+    @asynccontextmanager
+    async def frames(
+        self, key: StreamKey, project: str, first_seq: int, last_seq: int | None = None
+    ) -> AsyncGenerator[list[CommittedFrame]]:
+        """The next stored frames of a stream that can be read, unpacked only as long as this is
+        entered; none if there are no more. Waits until there is room for them."""
+        database, packs = self._context.database, self._context.packs
+        while True:
+            async with database.read() as connection:
+                batch = await next_batch(
+                    connection,
+                    self._run_id,
+                    key,
+                    first_seq=first_seq,
+                    last_seq=last_seq,
+                    limit=BATCH_FRAMES,
+                )
+            if batch is None:
+                yield []
+                return
+            async with self._context.frame_budget.room(project, batch.num_bytes):
+                if frames := await read_batch(database, packs, batch):
+                    yield frames
+                    return
+            first_seq = batch.last_seq + 1

@@ -47,7 +47,7 @@ class Judge(Protocol):
 
 
 class Judging(Protocol):
-    """Makes judges and decides where they compute."""
+    """Makes judges and decides where they compute. Projects share the time fairly."""
 
     @property
     def busy_s(self) -> float:
@@ -60,6 +60,7 @@ class Judging(Protocol):
         rank: int,
         rule_set: RuleSet,
         *,
+        project: str = "",
         state: bytes = b"",
         known: Mapping[str, float] | None = None,
     ) -> Judge:

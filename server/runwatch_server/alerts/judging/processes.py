@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from runwatch.rules import Rows, Transition, with_hashes
 from runwatch.vocabulary import RunId
+from runwatch_server.alerts.judging.fair_queue import Payer
 from runwatch_server.alerts.judging.judge import JudgeLostError, JudgingFailedError
 from runwatch_server.alerts.judging.judging_thread import JudgingThread
 from runwatch_server.alerts.judging.messages import (
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 
 _WORKER: Final = "runwatch_server.alerts.judging.worker"
 _END_S: Final = 5.0
-_NO_RUN: Final = RunId("")
+_NO_RUN: Final = Payer("", RunId(""))
 _ROWS_A_QUESTION: Final = 256
 """About ten seconds with the most expensive rules."""
 
@@ -67,11 +68,12 @@ class ProcessJudging:
         rank: int,
         rule_set: RuleSet,
         *,
+        project: str = "",
         state: bytes = b"",
         known: Mapping[str, float] | None = None,
     ) -> "ProcessJudge":
         slot = self._slots[zlib.crc32(run_id.encode()) % len(self._slots)]
-        return await slot.open(run_id, rank, rule_set, state, known)
+        return await slot.open(Payer(project, run_id), rank, rule_set, state, known)
 
     async def close(self) -> None:
         for slot in self._slots:
@@ -93,12 +95,12 @@ class ProcessJudge:
         slot: "_ProcessSlot",
         process: "_Process",
         number: int,
-        run_id: RunId,
+        payer: Payer,
         rank: int,
         rule_set: RuleSet,
     ) -> None:
         self.rule_set = rule_set
-        self._run_id = run_id
+        self._payer = payer
         self._slot = slot
         self._process = process
         self._number = number
@@ -109,7 +111,7 @@ class ProcessJudge:
         question = partial(self._observe, _parts_of(frames))
         can_wait = are_late(frames)
         transitions: list[Transition] = []
-        turn = partial(self._slot.thread.do, self._run_id, question, can_wait=can_wait)
+        turn = partial(self._slot.thread.do, self._payer, question, can_wait=can_wait)
         while (found := await turn()) is not None:
             transitions += found
         return transitions
@@ -132,10 +134,10 @@ class ProcessJudge:
 
     async def with_rules(self, rule_set: RuleSet) -> "ProcessJudge":
         state = with_hashes(await self.state(), rule_set.hashes_since(self.rule_set))
-        return await self._slot.open(self._run_id, self._rank, rule_set, state, None)
+        return await self._slot.open(self._payer, self._rank, rule_set, state, None)
 
     async def _ask(self, question: Question) -> Any:
-        return await self._slot.thread.do(self._run_id, lambda: self._process.ask(question))
+        return await self._slot.thread.do(self._payer, lambda: self._process.ask(question))
 
 
 def _parts_of(frames: Sequence[CommittedFrame]) -> Iterator[Rows]:
@@ -170,16 +172,16 @@ class _ProcessSlot:
 
     async def open(
         self,
-        run_id: RunId,
+        payer: Payer,
         rank: int,
         rule_set: RuleSet,
         state: bytes,
         known: Mapping[str, float] | None,
     ) -> ProcessJudge:
         process, number = await self.thread.do(
-            run_id, lambda: self._open(rank, rule_set, state, known)
+            payer, lambda: self._open(rank, rule_set, state, known)
         )
-        return ProcessJudge(self, process, number, run_id, rank, rule_set)
+        return ProcessJudge(self, process, number, payer, rank, rule_set)
 
     def _open(
         self, rank: int, rule_set: RuleSet, state: bytes, known: Mapping[str, float] | None

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 from runwatch.rules import Rows, Transition
 from runwatch.vocabulary import RunId
+from runwatch_server.alerts.judging.fair_queue import Payer
 from runwatch_server.alerts.judging.judging_thread import JudgingThread
 from runwatch_server.alerts.judging.stream_judge import StreamJudge, are_late, rows_of
 from runwatch_server.rules.pack import RuleSet
@@ -42,11 +43,13 @@ class ThreadJudging:
         rank: int,
         rule_set: RuleSet,
         *,
+        project: str = "",
         state: bytes = b"",
         known: Mapping[str, float] | None = None,
     ) -> "ThreadJudge":
-        judge = await self._thread.do(run_id, lambda: StreamJudge(rank, rule_set, state, known))
-        return ThreadJudge(self._thread, run_id, judge)
+        payer = Payer(project, run_id)
+        judge = await self._thread.do(payer, lambda: StreamJudge(rank, rule_set, state, known))
+        return ThreadJudge(self._thread, payer, judge)
 
     async def close(self) -> None:
         self._thread.shutdown()
@@ -55,9 +58,9 @@ class ThreadJudging:
 class ThreadJudge:
     """A judge in this process."""
 
-    def __init__(self, thread: JudgingThread, run_id: RunId, judge: StreamJudge) -> None:
+    def __init__(self, thread: JudgingThread, payer: Payer, judge: StreamJudge) -> None:
         self._thread = thread
-        self._run_id = run_id
+        self._payer = payer
         self._judge = judge
         self._rows_a_turn = ROWS_A_TURN
 
@@ -112,7 +115,7 @@ class ThreadJudge:
 
     async def with_rules(self, rule_set: RuleSet) -> "ThreadJudge":
         judge = await self._do(lambda: self._judge.with_rules(rule_set))
-        return ThreadJudge(self._thread, self._run_id, judge)
+        return ThreadJudge(self._thread, self._payer, judge)
 
     async def _do(self, function: Callable[[], T], *, can_wait: bool = False) -> T:
-        return await self._thread.do(self._run_id, function, can_wait=can_wait)
+        return await self._thread.do(self._payer, function, can_wait=can_wait)

@@ -15,6 +15,7 @@ from tests.waiting import until_so
 
 from runwatch.rules import Rows, Transition
 from runwatch.vocabulary import RunId
+from runwatch_server.alerts.judging.fair_queue import Payer
 from runwatch_server.alerts.judging.judging_thread import JudgingThread
 from runwatch_server.alerts.judging.stream_judge import StreamJudge
 from runwatch_server.alerts.judging.threaded import ROWS_A_TURN, ThreadJudge
@@ -49,8 +50,8 @@ def thread() -> Iterator[JudgingThread]:
 async def test_a_long_work_lets_others_have_their_turn_in_between(thread: JudgingThread) -> None:
     turns: list[str] = []
     gate = Event()
-    dear = ThreadJudge(thread, RunId("dear"), NotedJudge("dear", turns, gate))
-    cheap = ThreadJudge(thread, RunId("cheap"), NotedJudge("cheap", turns, gate))
+    dear = ThreadJudge(thread, Payer("", RunId("dear")), NotedJudge("dear", turns, gate))
+    cheap = ThreadJudge(thread, Payer("", RunId("cheap")), NotedJudge("cheap", turns, gate))
     works = asyncio.gather(dear.observe(DEAR), cheap.observe([committed(1, [3.0])]))
     await asyncio.sleep(0)  # both have asked for the thread
     gate.set()
@@ -65,10 +66,10 @@ async def test_what_was_sent_after_the_fact_waits_for_what_trains_now(
     turns: list[str] = []
     gate = Event()
     imports = [
-        ThreadJudge(thread, RunId(f"import {index}"), NotedJudge("import", turns, gate))
+        ThreadJudge(thread, Payer("", RunId(f"import {index}")), NotedJudge("import", turns, gate))
         for index in range(20)
     ]
-    live = ThreadJudge(thread, RunId("live"), NotedJudge("live", turns, gate))
+    live = ThreadJudge(thread, Payer("", RunId("live")), NotedJudge("live", turns, gate))
     works = asyncio.gather(
         *(judge.observe(IMPORTED) for judge in imports), live.observe([committed(1, [3.0])])
     )
@@ -84,11 +85,11 @@ async def test_a_quiet_run_goes_before_all_that_have_had_more(thread: JudgingThr
     turns: list[str] = []
     is_open, may_go_on = Event(), Event()
     floods = [
-        ThreadJudge(thread, RunId(f"flood {index}"), NotedJudge("flood", turns, is_open))
+        ThreadJudge(thread, Payer("", RunId(f"flood {index}")), NotedJudge("flood", turns, is_open))
         for index in range(20)
     ]
-    held = ThreadJudge(thread, RunId("held"), NotedJudge("held", turns, may_go_on))
-    quiet = ThreadJudge(thread, RunId("quiet"), NotedJudge("quiet", turns, is_open))
+    held = ThreadJudge(thread, Payer("", RunId("held")), NotedJudge("held", turns, may_go_on))
+    quiet = ThreadJudge(thread, Payer("", RunId("quiet")), NotedJudge("quiet", turns, is_open))
     works = asyncio.gather(
         *(judge.observe(DEAR) for judge in floods), held.observe([committed(1, [3.0])])
     )
@@ -114,8 +115,8 @@ async def test_what_can_wait_gets_a_turn_though_others_never_rest() -> None:
         clock.advance(seconds)
         done.append(name)
 
-    live = [thread.do(RunId("live"), partial(work, "live", 0.5)) for _ in range(8)]
-    imported = thread.do(RunId("import"), partial(work, "import", 0.25), can_wait=True)
+    live = [thread.do(Payer("", RunId("live")), partial(work, "live", 0.5)) for _ in range(8)]
+    imported = thread.do(Payer("", RunId("import")), partial(work, "import", 0.25), can_wait=True)
     works = asyncio.gather(*live, imported)
     await asyncio.sleep(0)  # all have asked for the thread
     gate.set()
@@ -128,7 +129,7 @@ async def test_what_can_wait_gets_a_turn_though_others_never_rest() -> None:
 async def test_a_work_that_is_given_up_ends_with_its_turn(thread: JudgingThread) -> None:
     turns: list[str] = []
     gate = Event()
-    judge = ThreadJudge(thread, RunId("dear"), NotedJudge("dear", turns, gate))
+    judge = ThreadJudge(thread, Payer("", RunId("dear")), NotedJudge("dear", turns, gate))
     work = asyncio.ensure_future(judge.observe(DEAR))
     await asyncio.sleep(0)
     work.cancel()
@@ -147,7 +148,7 @@ async def test_whoever_has_a_result_no_longer_finds_the_thread_busy_with_it(
     sys.setswitchinterval(1e-6)  # threads change places wherever they can
     try:
         for _ in range(3000):
-            await thread.do(RunId("run"), lambda: None)
+            await thread.do(Payer("", RunId("run")), lambda: None)
             assert thread.busy_s == 0.0
     finally:
         sys.setswitchinterval(interval_s)
