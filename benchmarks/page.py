@@ -30,6 +30,7 @@ from runwatch.codec import encode_frame
 from runwatch.frames import Frame
 from runwatch.layouts import Layout
 from runwatch.vocabulary import RunId
+from runwatch_server.alerts.evaluation.progress_queries import note_passed_over
 from runwatch_server.alerts.tables import evaluations
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database, SqliteStore
@@ -111,6 +112,7 @@ async def store(
             committed=_judge_nothing,
             metrics_per_run=Settings().metrics_per_run,
             frame_budget=FrameBudget(Settings().frames_mib << 20),
+            on_out_of_order=note_passed_over,
             observer=ServiceMetrics(),
         )
         seq = 0

@@ -10,6 +10,7 @@ from runwatch.errors import RunwatchError
 from runwatch_server.alerts.assembly import Alerting, EvaluationOwner, start_alerting
 from runwatch_server.alerts.backtests.runner import Backtests
 from runwatch_server.alerts.collector import AlertingCollector
+from runwatch_server.alerts.evaluation.progress_queries import note_passed_over
 from runwatch_server.alerts.run_removal import RunRemovalNotice
 from runwatch_server.auth.rate_limits import RateLimits
 from runwatch_server.auth.scrape_key import check_scrape_key_file
@@ -250,6 +251,7 @@ def _build(foundation: _Opened, alerting: Alerting, notifying: Notifying) -> Ser
         check_disk=disk.check,
         metrics_per_run=settings.metrics_per_run,
         frame_budget=foundation.frame_budget,
+        on_out_of_order=note_passed_over,
         charge=rate_limits.unpacked.take,
         observer=metrics,
     )

@@ -51,6 +51,7 @@ class FrameHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     codec: Literal["zstd-shuffle"] = "zstd-shuffle"
     histograms: tuple[Histograms, ...] = ()
     """Absent where there are none, as before there were any."""
+    lost: int = 0
 
     @property
     def block_bytes(self) -> int:
@@ -82,6 +83,7 @@ def encode_frame(frame: Frame) -> bytes:
         events=frame.events,
         crc32=zlib.crc32(block),
         histograms=frame.histograms,
+        lost=frame.lost,
     )
     return join_frame(header, block)
 
@@ -155,6 +157,7 @@ def unpack_block(header: FrameHeader, block: bytes) -> Frame:
         stats=numbers_32.reshape(num_steps, header.num_columns),
         events=header.events,
         histograms=header.histograms,
+        lost=header.lost,
     )
 
 

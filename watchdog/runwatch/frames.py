@@ -69,11 +69,14 @@ class Frame:
     """(N, C)"""
     events: tuple[Event, ...] = ()
     histograms: tuple[Histograms, ...] = ()
+    lost: int = 0
+    """How many frames right before this one its sender has no more, and never will send."""
 
     def __post_init__(self) -> None:
         _check_range("attempt", self.attempt, 0, MAX_ATTEMPT)
         _check_range("rank", self.rank, 0, MAX_RANK)
         _check_range("seq", self.seq, 1, MAX_STEP)
+        _check_range("lost", self.lost, 0, self.seq - 1)
         _check_range("segment", self.segment, 0, MAX_ATTEMPT)
         _check_range("first_step", self.first_step, 0, MAX_STEP)
         _check_range("number of steps", self.num_steps, 0, MAX_STEPS)

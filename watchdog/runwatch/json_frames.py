@@ -45,6 +45,8 @@ class JsonFrame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """By the stat's name a list a step, with a number a layer of the layout."""
     events: tuple[Event, ...] = ()
     """What happened at these steps."""
+    lost: int = 0
+    """How many frames right before this one will never come; nobody waits for them then."""
 
 
 def parse_json_frame(body: bytes) -> JsonFrame:
@@ -76,6 +78,7 @@ def from_json_frame(parsed: JsonFrame, *, layout: Layout | None, arrived_at: flo
         layout_hash=parsed.layout if layout is not None and num_steps else "",
         stats=_stats(parsed.stats, layout, num_steps),
         events=parsed.events,
+        lost=parsed.lost,
     )
     frame.check_not_empty()
     return frame

@@ -119,6 +119,7 @@ def _send_records(
     on_progress: Callable[[Tally], None],
 ) -> None:
     segments = Segments(folder.path, segment_bytes=0)
+    delivery.resume(segments.acked_seq)
     try:
         while (record := segments.head()) is not None:
             if _is_delivered(record, delivery, patience):

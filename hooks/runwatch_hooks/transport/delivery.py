@@ -32,6 +32,7 @@ _TOO_LARGE: Final = 413
 _UNPROCESSABLE: Final = 422
 _NOT_FOUND: Final = 404
 _RUN_ENDED: Final = "run_ended"
+_TOO_FAR: Final = "seq_too_far"
 _SMALLEST_LIMIT: Final = 2**16
 
 
@@ -63,6 +64,7 @@ class Delivery:
         self._notices: list[str] = []
         self._splits = splits
         self._late = late
+        self._next_seq = 1
         self.attempt: int | None = None
         """The attempt's number, given by the service; None until it answers."""
         self.secret = b""
@@ -102,6 +104,10 @@ class Delivery:
             self._come_late(error)
             return None
 
+    def resume(self, acked_seq: int) -> None:
+        """Records up to this one were delivered before, or set aside."""
+        self._next_seq = self._splits.wire_seq(acked_seq + 1)
+
     def deliver(self, record: Record) -> tuple[Command, ...]:
         """Send a record; returns once it is stored, with the commands in the replies."""
         attempt = self.open()
@@ -113,11 +119,19 @@ class Delivery:
                 commands.update((command.id, command) for command in self._send(bodies[index]))
                 index += 1
             except RefusedError as error:
-                if error.status != _TOO_LARGE or not self._splits.cut(record, index):
-                    raise
-                self.max_frame_bytes = max(self.max_frame_bytes // 2, _SMALLEST_LIMIT)
+                self._adapt(record, index, error)
                 bodies = self._bodies(record, attempt)
+        self._next_seq = self._splits.wire_seq(record.seq + 1)
         return tuple(commands.values())
+
+    def _adapt(self, record: Record, index: int, error: RefusedError) -> None:
+        """Send a record in another form that the service may take, or raise `error` again."""
+        if error.code == _TOO_FAR and self._next_seq > 1:
+            self._next_seq = 1  # it knows less than it has acknowledged: a copy was restored
+        elif error.status == _TOO_LARGE and self._splits.cut(record, index):
+            self.max_frame_bytes = max(self.max_frame_bytes // 2, _SMALLEST_LIMIT)
+        else:
+            raise error
 
     def take_notices(self) -> list[str]:
         """Messages about rows sent without their layers, each returned once."""
@@ -125,12 +139,17 @@ class Delivery:
         return notices
 
     def _bodies(self, record: Record, attempt: int) -> list[bytes]:
-        """The request bodies of a record: one, or several if it was too large."""
+        """The request bodies of a record: one, or several if it was too large. The first says how
+        many records before it are lost: they are sent in order, and none is left before it."""
         seq = self._splits.wire_seq(record.seq)
+        lost = max(seq - self._next_seq, 0)
         if not self._splits.is_cut(record.seq):
-            return [_addressed(record.payload, attempt, seq)]
-        pieces = self._splits.pieces(record)
-        return [_addressed(encode_frame(piece), attempt, seq + i) for i, piece in enumerate(pieces)]
+            return [_addressed(record.payload, attempt, seq, lost)]
+        pieces = [encode_frame(piece) for piece in self._splits.pieces(record)]
+        return [
+            _addressed(piece, attempt, seq + index, 0 if index else lost)
+            for index, piece in enumerate(pieces)
+        ]
 
     def _send(self, body: bytes) -> tuple[Command, ...]:
         layout_hash = split_frame(body)[0].layout_hash
@@ -203,6 +222,7 @@ class Delivery:
         """The service no longer knows run or attempt, because an older database was restored: open
         them again."""
         self.attempt = None
+        self._next_seq = 1
         self._registered.clear()
         self._refused.clear()
         return RetryLaterError(str(error))
@@ -215,6 +235,6 @@ def _without_layers(body: bytes) -> bytes:
     return encode_frame(replace(frame, layout_hash="", stats=stats))
 
 
-def _addressed(payload: bytes, attempt: int, seq: int) -> bytes:
+def _addressed(payload: bytes, attempt: int, seq: int, lost: int) -> bytes:
     header, block = split_frame(payload)
-    return join_frame(msgspec.structs.replace(header, attempt=attempt, seq=seq), block)
+    return join_frame(msgspec.structs.replace(header, attempt=attempt, seq=seq, lost=lost), block)

@@ -49,7 +49,7 @@ class AlertingCollector(Collector):
         )
         yield _counter(
             "missing_frames",
-            "Frames that had not come half a minute after later ones, and were skipped.",
+            "Frames skipped: they are lost, or had not come half a minute after later ones.",
             health.num_missing,
         )
         yield _gauge(

@@ -97,6 +97,17 @@ evaluations = sa.Table(
 )
 """Written in the same transaction as the alerts, so that a killed service loses neither or both."""
 
+passed_over = sa.Table(
+    "passed_over",
+    metadata,
+    sa.Column("run_id", sa.String(26), primary_key=True),
+    sa.Column("attempt", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("rank", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+)
+"""Frames that came after the watermark of their stream had passed them, and are still to be
+judged."""
+
 rule_sets = sa.Table(
     "rule_sets",
     metadata,

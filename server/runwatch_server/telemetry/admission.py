@@ -17,9 +17,11 @@ from runwatch_server.telemetry.frame_rows import StreamState
 from runwatch_server.telemetry.packs.queries import packed_checksum
 from runwatch_server.web.zero_bytes import check_texts
 
+MAX_UNSAID: Final = 1000
+"""Most frames that may be missing before the one received without its sender saying that they are
+lost: numbers that are far too high come from a fault, or from somebody else."""
 MAX_AHEAD: Final = 1_000_000
-"""Most frames that may be missing before the one received. A spool that overflows loses a few days
-of frames at most. Accepting a number that is far too high would make all later frames look old."""
+"""The same for a sender that says so. A spool that overflows loses a few days of frames at most."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -108,9 +110,11 @@ async def _check_attempt(
 
 
 def _check_seq(frame: Frame, state: StreamState) -> None:
-    if frame.seq > state.max_seq + MAX_AHEAD:
+    most = state.max_seq + min(frame.lost + MAX_UNSAID, MAX_AHEAD)
+    if frame.seq > most:
         raise UnprocessableError(
             "seq_too_far",
-            f"seq: found {frame.seq}, wanted at most {state.max_seq + MAX_AHEAD}: the newest frame "
-            f"stored of attempt {frame.attempt}, rank {frame.rank} is {state.max_seq}.",
+            f"seq: found {frame.seq}, wanted at most {most}: the newest frame stored of attempt "
+            f"{frame.attempt}, rank {frame.rank} is {state.max_seq}, and {frame.lost} before this "
+            "one are said to be lost (`lost`).",
         )

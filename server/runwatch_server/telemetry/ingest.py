@@ -58,6 +58,12 @@ class IngestObserver(Protocol):
     def observe_refused_metrics(self, number: int) -> None: ...
 
 
+class OnOutOfOrder(Protocol):
+    async def __call__(
+        self, connection: AsyncConnection, run_id: RunId, attempt: int, rank: int, seq: int
+    ) -> None: ...
+
+
 class Ingest:
     """Stores all frames, in whichever form they come."""
 
@@ -73,12 +79,14 @@ class Ingest:
         check_disk: Callable[[], None] = lambda: None,
         metrics_per_run: int,
         frame_budget: FrameBudget,
+        on_out_of_order: OnOutOfOrder,
         charge: Callable[[str, int], None] = lambda _sender, _num_bytes: None,
         observer: IngestObserver,
     ) -> None:
         """`metrics_per_run` limits a run's metric names; metrics beyond it are left out. `charge`
         counts a sender's bytes before they are unpacked, and raises RateLimitedError if they are
-        too many."""
+        too many. `on_out_of_order` is called within the transaction that stores a frame after
+        others with higher numbers."""
         self._database = database
         self._clock = clock
         self._layouts = layouts
@@ -87,6 +95,7 @@ class Ingest:
         self._committed = committed
         self._check_disk = check_disk
         self._frame_budget = frame_budget
+        self._on_out_of_order = on_out_of_order
         self._charge = charge
         self._observer = observer
         self._names = MetricNames(database, most=metrics_per_run)
@@ -110,7 +119,7 @@ class Ingest:
         layout = await self._layout(run_id, frame.layout_hash)
         if layout is not None:
             frame.check_layout(layout)
-        checksum = zlib.crc32(body)
+        checksum = _checksum(body, frame)
         if frame.histograms:  # stored apart, so that they are found by step
             header, block = split_frame(body)
             body = join_frame(msgspec.structs.replace(header, histograms=()), block)
@@ -221,6 +230,8 @@ class Ingest:
             before=state,
             moves_run=frame.rank == 0 and state.current_attempt in (frame.attempt, 0),
         )
+        if frame.seq < state.max_seq:
+            await self._on_out_of_order(connection, run_id, frame.attempt, frame.rank, frame.seq)
         if received.late:
             await add_late_steps(connection, run_id, frame, received.layout)
         if not self._names.are_stored(run_id, frame.metric_names):
@@ -259,6 +270,15 @@ class Ingest:
             late=received.late,
             received_at=self._clock.wall(),
         )
+
+
+def _checksum(body: bytes, frame: Frame) -> int:
+    """Of the frame itself. What it says to be lost before it may differ when it is sent again, by a
+    sender that has begun anew."""
+    if not frame.lost:
+        return zlib.crc32(body)
+    header, block = split_frame(body)
+    return zlib.crc32(join_frame(msgspec.structs.replace(header, lost=0), block))
 
 
 def _without(received: Received, refused: frozenset[str]) -> Received:

@@ -47,6 +47,7 @@ class Fault(Enum):
     FORBIDDEN = auto()
     STALE = auto()
     BAD_FRAME = auto()
+    TOO_FAR = auto()
     """400: final for this frame."""
     FORGET_LAYOUTS = auto()
 
@@ -190,6 +191,7 @@ class _Handler(BaseHTTPRequestHandler):
             Fault.FORBIDDEN: Refusal(403, "foreign_key"),
             Fault.STALE: Refusal(409, "stale_attempt"),
             Fault.BAD_FRAME: Refusal(400, "invalid_frame"),
+            Fault.TOO_FAR: Refusal(422, "seq_too_far"),
         }
         try:
             if self.headers.get("Authorization") != f"Bearer {TOKEN}":

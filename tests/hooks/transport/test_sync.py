@@ -149,6 +149,41 @@ def test_a_damaged_record_is_counted_and_the_rest_comes_in(
     assert "bytes damaged" in capsys.readouterr().err
 
 
+def losses_said(service: StubService) -> dict[int, int]:
+    """How many frames each is said to have lost before it, where any are, by its number."""
+    return {seq: one.lost for (_, _, seq), one in service.frames.items() if one.lost}
+
+
+def test_the_service_is_told_which_frames_will_never_come(
+    tmp_path: Path, service: StubService
+) -> None:
+    damage(spooled(tmp_path))
+    service.frame_faults.extend([None, Fault.BAD_FRAME])
+    sync(tmp_path, service)
+    first, *_ = service.frames
+
+    assert losses_said(service) == {first[2]: 1, first[2] + 2: 1}
+
+
+def test_a_sync_that_goes_on_knows_of_no_loss(tmp_path: Path, service: StubService) -> None:
+    spooled(tmp_path)
+    service.frame_faults.extend([None, Fault.BUSY])
+    assert sync(tmp_path, service, patience="0") == 1
+
+    assert sync(tmp_path, service) == 0
+    assert losses_said(service) == {}
+
+
+def test_a_service_that_knows_less_than_it_acknowledged_is_told_that_nothing_else_comes(
+    tmp_path: Path, service: StubService
+) -> None:
+    spooled(tmp_path)
+    service.frame_faults.extend([None, Fault.TOO_FAR])
+
+    assert sync(tmp_path, service) == 0
+    assert losses_said(service) == {2: 1}
+
+
 def test_a_damaged_file_is_kept_and_told_and_its_folder_stays(
     tmp_path: Path, service: StubService, capsys: pytest.CaptureFixture[str]
 ) -> None:

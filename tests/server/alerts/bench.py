@@ -19,6 +19,7 @@ from runwatch.messages import AttemptClose, AttemptOpen, RunOpen
 from runwatch.ulids import ulid
 from runwatch.vocabulary import CommandId, PolicyMode, RunId
 from runwatch_server.alerts.assembly import Alerting, start_alerting
+from runwatch_server.alerts.evaluation.progress_queries import note_passed_over
 from runwatch_server.alerts.records import AlertFilter, AlertRecord
 from runwatch_server.alerts.tables import evaluations
 from runwatch_server.auth.keys import KeyScope, Principal
@@ -100,6 +101,7 @@ class Bench:
         totals: Sequence[float] | None = None,
         rank: int = 0,
         events: Sequence[Event] = (),
+        lost: int = 0,
     ) -> None:
         """Take in one frame of losses, and of how many elements of the gradients were not finite;
         of another rank than 0, one without layers."""
@@ -116,6 +118,7 @@ class Bench:
             times=np.arange(first_step, first_step + num, dtype=np.float64),
             metric_names=("loss",) if totals is None else ("loss", "nonfinite"),
             events=tuple(events),
+            lost=lost,
             metrics=np.column_stack([losses] if totals is None else [losses, totals]),
             layout_hash="" if rank or not num else LAYOUT.hash,
             stats=np.empty((num, 0), np.float32)
@@ -250,6 +253,7 @@ async def start(
         committed=alerting.evaluators.committed,
         metrics_per_run=settings.metrics_per_run,
         frame_budget=frame_budget,
+        on_out_of_order=note_passed_over,
         observer=ServiceMetrics(),
     )
     return Bench(alerting, runs, ingest, layouts, liveness, database, hand)

@@ -3,6 +3,7 @@
 import json
 import math
 import zlib
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -14,7 +15,7 @@ from runwatch import zstd
 from runwatch.codec import FrameHeader, encode_frame, join_frame, split_frame
 from runwatch.frames import Event, Frame, Scalar
 from runwatch.vocabulary import RunId
-from runwatch_server.telemetry.admission import MAX_AHEAD
+from runwatch_server.telemetry.admission import MAX_AHEAD, MAX_UNSAID
 from runwatch_server.telemetry.tables import frames
 
 pytestmark = [pytest.mark.anyio, both_engines]
@@ -334,8 +335,22 @@ async def test_a_number_far_off_is_refused_and_does_no_harm(api: Api) -> None:
     run_id = await api.new_run()
     await api.post(run_id, frame(1, [1.0]))
 
-    far = await api.post(run_id, frame(MAX_AHEAD + 2, [1.0], first_step=1))
+    far = await api.post(run_id, frame(MAX_UNSAID + 2, [1.0], first_step=1))
     after = await api.post(run_id, frame(2, [1.0], first_step=1))
 
     assert (far.status_code, far.json()["code"]) == (422, "seq_too_far")
     assert after.json()["next"] == 3
+
+
+async def test_a_number_far_off_is_taken_from_a_sender_that_says_what_is_lost(api: Api) -> None:
+    run_id = await api.new_run()
+    await api.post(run_id, frame(1, [1.0]))
+    far = frame(90_000, [1.0], first_step=90_000)
+
+    said = await api.post(run_id, replace(far, lost=89_998))
+    further = replace(far, seq=2 * MAX_AHEAD, lost=2 * MAX_AHEAD - 1)
+    beyond = await api.post(run_id, further)
+
+    assert said.status_code == 200
+    assert (await api.post(run_id, far)).json()["duplicate"] is True
+    assert (beyond.status_code, beyond.json()["code"]) == (422, "seq_too_far")

@@ -10,9 +10,12 @@ from typing import Final
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.context import AlertingContext
 from runwatch_server.alerts.evaluation.consequences import RunRemovedError, StreamMovedError
-from runwatch_server.alerts.evaluation.frame_queries import list_behind, list_behind_of_going_on
+from runwatch_server.alerts.evaluation.frame_queries import (
+    StreamBehind,
+    list_behind,
+    list_behind_of_going_on,
+)
 from runwatch_server.alerts.evaluation.run_evaluation import RunEvaluation
-from runwatch_server.alerts.evaluation.stream import StreamKey
 from runwatch_server.alerts.judging import JudgeLostError
 from runwatch_server.cancellation import end_tasks
 from runwatch_server.errors import OverloadedError
@@ -105,11 +108,11 @@ class Evaluators:
         async with self._context.database.read() as connection:
             self._wake_behind(await list_behind_of_going_on(connection))
 
-    def _wake_behind(self, behind: Iterable[tuple[RunId, StreamKey, int]]) -> None:
-        for run_id, key, newest_seq in behind:
-            if self._context.ownership.owns(run_id):
-                self._run(run_id).note(key, newest_seq)
-                self._wake(run_id)
+    def _wake_behind(self, behind: Iterable[StreamBehind]) -> None:
+        for one in behind:
+            if self._context.ownership.owns(one.run_id):
+                self._run(one.run_id).note(one.key, one.newest_seq, one.passed_over)
+                self._wake(one.run_id)
 
     async def stop(self) -> None:
         """Finish the batches under way and save the evaluators' state, as far as that is possible

@@ -2,14 +2,14 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.evaluation.stream import StreamKey
-from runwatch_server.alerts.tables import evaluations
+from runwatch_server.alerts.tables import evaluations, passed_over
 from runwatch_server.runs.queries import IS_GOING_ON
 from runwatch_server.runs.tables import runs
 from runwatch_server.telemetry.packs.tables import packs
@@ -32,6 +32,21 @@ STREAMS_BEHIND: Final = (
 """The streams that hold frames nobody has judged, each with its newest sequence number. Over all
 runs it reads every stream that was ever sent: 0.2 s for 240,000."""
 _BEHIND_OF_GOING_ON: Final = STREAMS_BEHIND.where(streams.c.run_id.in_(RUNS_GOING_ON))
+_PASSED_OVER: Final = sa.select(
+    passed_over.c.run_id, passed_over.c.attempt, passed_over.c.rank, passed_over.c.seq
+)
+_PASSED_OVER_OF_GOING_ON: Final = _PASSED_OVER.where(passed_over.c.run_id.in_(RUNS_GOING_ON))
+
+
+class StreamBehind(NamedTuple):
+    """A stream that holds frames nobody has judged."""
+
+    run_id: RunId
+    key: StreamKey
+    newest_seq: int
+    """0 if it is only behind with the one below."""
+    passed_over: int | None = None
+    """A frame that came after the watermark had passed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,28 +135,46 @@ async def list_streams(connection: AsyncConnection, run_id: RunId) -> list[tuple
 
 async def list_behind(
     connection: AsyncConnection, run_ids: Collection[RunId] | None = None
-) -> list[tuple[RunId, StreamKey, int]]:
-    """The streams of some runs, or of all, that hold unjudged frames, each with its newest sequence
-    number."""
+) -> list[StreamBehind]:
+    """The streams of some runs, or of all, that hold unjudged frames."""
     if run_ids is None:
-        return await _list_behind(connection, STREAMS_BEHIND)
-    return await _list_behind(connection, STREAMS_BEHIND.where(streams.c.run_id.in_(run_ids)))
+        behind = await _list_behind(connection, STREAMS_BEHIND)
+        return [*behind, *await _list_passed_over(connection, _PASSED_OVER)]
+    of_runs = STREAMS_BEHIND.where(streams.c.run_id.in_(run_ids))
+    late = _PASSED_OVER.where(passed_over.c.run_id.in_(run_ids))
+    return [
+        *await _list_behind(connection, of_runs),
+        *await _list_passed_over(connection, late),
+    ]
 
 
 async def list_behind_of_going_on(
     connection: AsyncConnection,
-) -> list[tuple[RunId, StreamKey, int]]:
+) -> list[StreamBehind]:
     """The same of the runs that have not ended."""
-    return await _list_behind(connection, _BEHIND_OF_GOING_ON)
+    return [
+        *await _list_behind(connection, _BEHIND_OF_GOING_ON),
+        *await _list_passed_over(connection, _PASSED_OVER_OF_GOING_ON),
+    ]
 
 
 async def _list_behind(
     connection: AsyncConnection, wanted: sa.Select[str, int, int, int]
-) -> list[tuple[RunId, StreamKey, int]]:
+) -> list[StreamBehind]:
     found = await connection.execute(wanted)
     return [
-        (RunId(run_id), StreamKey(attempt, rank), max_seq)
+        StreamBehind(RunId(run_id), StreamKey(attempt, rank), max_seq)
         for run_id, attempt, rank, max_seq in found
+    ]
+
+
+async def _list_passed_over(
+    connection: AsyncConnection, wanted: sa.Select[str, int, int, int]
+) -> list[StreamBehind]:
+    found = await connection.execute(wanted)
+    return [
+        StreamBehind(RunId(run_id), StreamKey(attempt, rank), 0, seq)
+        for run_id, attempt, rank, seq in found
     ]
 
 

@@ -10,8 +10,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.records import Evaluation
-from runwatch_server.alerts.tables import evaluations, rule_sets
+from runwatch_server.alerts.tables import evaluations, passed_over, rule_sets
 from runwatch_server.db import insert_if_absent
+from runwatch_server.telemetry.tables import frames
 
 # Built once: these run with every batch, and building takes longer than running.
 _ADVANCE: Final = (
@@ -23,6 +24,20 @@ _ADVANCE: Final = (
         evaluations.c.evaluated_seq == bindparam("found"),
     )
     .values(evaluated_seq=bindparam("to_seq"))
+)
+_NOTE_PASSED_OVER: Final = sa.insert(passed_over).from_select(
+    ["run_id", "attempt", "rank", "seq"],
+    sa.select(
+        evaluations.c.run_id,
+        evaluations.c.attempt,
+        evaluations.c.rank,
+        bindparam("seq", type_=sa.BigInteger),
+    ).where(
+        evaluations.c.run_id == bindparam("of_run"),
+        evaluations.c.attempt == bindparam("of_attempt"),
+        evaluations.c.rank == bindparam("of_rank"),
+        evaluations.c.evaluated_seq >= bindparam("seq", type_=sa.BigInteger),
+    ),
 )
 _ADVANCE_WITH_STATE: Final = _ADVANCE.values(
     state_seq=bindparam("to_state_seq"),
@@ -91,7 +106,7 @@ async def advance_evaluation(
         "found": before.evaluated_seq,
         "to_seq": after.evaluated_seq,
     }
-    if after.state_seq == before.state_seq and after.rule_set == before.rule_set:
+    if after.state is before.state and after.rule_set == before.rule_set:
         done = await connection.execute(_ADVANCE, key)
     else:
         saved = {
@@ -101,6 +116,54 @@ async def advance_evaluation(
         }
         done = await connection.execute(_ADVANCE_WITH_STATE, key | saved)
     return done.rowcount == 1
+
+
+async def note_passed_over(
+    connection: AsyncConnection, run_id: RunId, attempt: int, rank: int, seq: int
+) -> None:
+    """Note that a frame was stored, if the watermark has passed its number: it is still to be
+    judged."""
+    key = {"of_run": run_id, "of_attempt": attempt, "of_rank": rank, "seq": seq}
+    await connection.execute(_NOTE_PASSED_OVER, key)
+
+
+async def note_passed_over_among(
+    connection: AsyncConnection, of: Evaluation, seqs: range
+) -> list[int]:
+    """The same for frames that were stored while the watermark was about to pass these numbers,
+    which it has done; returns theirs."""
+    found = await connection.scalars(
+        sa.select(frames.c.seq).where(
+            frames.c.run_id == of.run_id,
+            frames.c.attempt == of.attempt,
+            frames.c.rank == of.rank,
+            frames.c.seq.between(seqs.start, seqs.stop - 1),
+        )
+    )
+    stored = list(found)
+    for seq in stored:
+        await note_passed_over(connection, of.run_id, of.attempt, of.rank, seq)
+    return stored
+
+
+async def find_passed_over(
+    connection: AsyncConnection, run_id: RunId, attempt: int, rank: int
+) -> set[int]:
+    """The frames of a stream that the watermark had passed, and that are to be judged."""
+    wanted = sa.select(passed_over.c.seq).where(*_of_stream(run_id, attempt, rank))
+    return set(await connection.scalars(wanted))
+
+
+async def drop_passed_over(connection: AsyncConnection, of: Evaluation, seq: int) -> bool:
+    """Note that such a frame was judged, or cannot be; returns whether it was still to be."""
+    is_frame = (*_of_stream(of.run_id, of.attempt, of.rank), passed_over.c.seq == seq)
+    done = await connection.execute(sa.delete(passed_over).where(*is_frame))
+    return done.rowcount == 1
+
+
+def _of_stream(run_id: RunId, attempt: int, rank: int) -> tuple[sa.ColumnElement[bool], ...]:
+    table = passed_over.c
+    return (table.run_id == run_id, table.attempt == attempt, table.rank == rank)
 
 
 async def store_rule_set(

@@ -35,6 +35,16 @@ class _BatchOutcome(NamedTuple):
     """The commands under way after it; None if it ordered none."""
 
 
+class _Move(NamedTuple):
+    """How far a batch moves its stream."""
+
+    after: Evaluation
+    skipped: range
+    """Numbers whose frames did not come."""
+    came_late: bool
+    """Whether it is of a frame that the watermark had passed."""
+
+
 class RunEvaluation:
     """The streams of one run; `step` must not be called twice at a time."""
 
@@ -53,15 +63,15 @@ class RunEvaluation:
     @property
     def is_behind(self) -> bool:
         """Whether frames can be judged now; frames behind a gap count only once it is skipped."""
-        return bool(self._arrived) or any(
-            stream.queue.is_behind for stream in self._streams.values()
-        )
+        return bool(self._arrived) or any(stream.is_behind for stream in self._streams.values())
 
     @property
     def num_waiting(self) -> int:
         """Number of frames that wait to be judged."""
-        queues = [stream.queue for stream in self._streams.values()]
-        return sum(queue.num_waiting for queue in (*queues, *self._arrived.values()))
+        streams = self._streams.values()
+        queues = [*(stream.queue for stream in streams), *self._arrived.values()]
+        num_passed_over = sum(len(stream.passed_over) for stream in streams)
+        return num_passed_over + sum(queue.num_waiting for queue in queues)
 
     @property
     def wait_left_s(self) -> float | None:
@@ -73,15 +83,24 @@ class RunEvaluation:
     def put(self, frame: CommittedFrame) -> None:
         key = StreamKey(frame.attempt, frame.rank)
         self._queue(key).put(frame)
+        stream = self._streams.get(key)
+        if stream is not None and frame.seq < stream.queue.next_seq:
+            stream.passed_over.add(frame.seq)
 
-    def note(self, key: StreamKey, newest_seq: int) -> None:
-        """Note that the frames of a stream up to this one are stored."""
+    def note(self, key: StreamKey, newest_seq: int, passed_over: int | None = None) -> None:
+        """Note that the frames of a stream up to this one are stored, and perhaps one that came
+        after the watermark had passed it. A stream that is loaded later finds those itself."""
         self._queue(key).note(newest_seq)
+        if key in self._streams and passed_over is not None:
+            self._streams[key].passed_over.add(passed_over)
 
     async def step(self) -> bool:
         """Judge one batch of frames; returns whether there was one."""
         for key in self._turns():
             stream = await self._loaded(key)
+            if stream.passed_over:
+                await self._judge_passed_over(stream, min(stream.passed_over))
+                return True
             if stream.queue.is_behind and await self._advance(stream):
                 return True
         return False
@@ -91,7 +110,7 @@ class RunEvaluation:
         except for one that has waited until rank 0 had come as far: the rank whose loss broke is
         judged before those whose gradients it broke. Asked for each batch, and a job may have a
         thousand ranks: nothing here looks at a frame for each of them."""
-        behind = {key: one for key, one in self._streams.items() if one.queue.is_behind}
+        behind = {key: one for key, one in self._streams.items() if one.is_behind}
         held = {key: one.held for key, one in behind.items() if one.held is not None}
         sound = {attempt: self._sound_until(attempt) for attempt in {key.attempt for key in held}}
         now = self._context.clock.monotonic()
@@ -152,16 +171,40 @@ class RunEvaluation:
             await self._or_lose(stream, frames[-1].seq, self._judge(stream, frames))
         return bool(frames)
 
+    async def _judge_passed_over(self, stream: Stream, seq: int) -> None:
+        """Judge a frame that came after the watermark had passed it, or count it as judged if it
+        cannot be read."""
+        async with self._loader.frames(stream.key, stream.project, seq, seq) as frames:
+            if frames:
+                await self._or_lose(stream, seq, self._judge(stream, frames))
+                return
+
+        async def drop(connection: AsyncConnection) -> list[News]:
+            await progress_queries.drop_passed_over(connection, stream.evaluation, seq)
+            return []
+
+        await self._or_lose(stream, seq, self._store_state(stream, drop))
+        stream.passed_over.discard(seq)
+
     async def _pass_removed(self, stream: Stream, last_seq: int) -> None:
         """Count frames as judged that are no longer stored, up to this one: retention removed them,
         or none of them can be read. They would be waited for at each start, and by whoever looks at
         the run. Nothing is stored of a run that was itself removed."""
 
-        async def check_run(connection: AsyncConnection) -> list[News]:
+        skipped = range(stream.evaluation.evaluated_seq + 1, last_seq + 1)
+        still_came: list[int] = []
+
+        async def look_again(connection: AsyncConnection) -> list[News]:
             await self._consequences.addressee(connection)
+            still_came.extend(
+                await progress_queries.note_passed_over_among(
+                    connection, stream.evaluation, skipped
+                )
+            )
             return []
 
-        await self._store_state(stream, check_run, upto_seq=last_seq)
+        await self._store_state(stream, look_again, upto_seq=last_seq)
+        stream.passed_over.update(still_came)
         stream.queue.done(last_seq)
         # The next frame that is missing, or row that broke, is another one.
         stream.gap_since = stream.held = None
@@ -192,19 +235,12 @@ class RunEvaluation:
             rank=stream.key.rank,
             segment=frames[0].frame.segment,
         )
-        after = replace(stream.evaluation, evaluated_seq=frames[-1].seq)
-        passed_over = range(stream.evaluation.evaluated_seq + 1, frames[0].seq)
-        # A skipped frame may still come. A restart, which judges again what was judged since the
-        # saved state, must not find it there.
-        if stream.state_is_due or len(passed_over):
-            state = await judge.state()
-            after = replace(after, state_seq=frames[-1].seq, state=state)
+        moved = await self._move_of(stream, frames)
+        still_came: list[int] = []
         lr_scale = self._consequences.lr_scale
 
         async def work(connection: AsyncConnection) -> _BatchOutcome | None:
-            await self._store(connection, stream, after)
-            if len(passed_over):
-                await self._consequences.note_gap(connection, frames[0], passed_over)
+            still_came.extend(await self._store_move(connection, stream, moved, frames[0]))
             if not transitions and await self._is_quiet(connection, stream):
                 return None
             addressee = await self._consequences.addressee(connection)
@@ -222,12 +258,14 @@ class RunEvaluation:
             return _BatchOutcome([*ended, *recorded.news], live, recorded.is_explained, posted)
 
         outcome = await self._context.database.write(work, of=self.run_id)
-        is_saved = after.state_seq == frames[-1].seq
+        is_saved = moved.after.state is not stream.evaluation.state
         stream.unsaved_bytes = 0 if is_saved else stream.unsaved_bytes + _num_bytes(frames)
-        stream.evaluation, stream.is_stored = after, True
-        stream.queue.done(frames[-1].seq)
+        stream.evaluation, stream.is_stored = moved.after, True
+        stream.queue.done(moved.after.evaluated_seq)
+        stream.passed_over.discard(frames[0].seq)
+        stream.passed_over.update(still_came)
         stream.judged_until = max(stream.judged_until, *map(end_of, frames))
-        self._on_missing(len(passed_over))
+        self._on_missing(len(moved.skipped))
         if outcome is None:  # readers are not woken, or each frame would make them look
             return
         stream.has_begun |= outcome.is_live
@@ -235,6 +273,32 @@ class RunEvaluation:
         if outcome.posted is not None:
             self._context.delivery.post(self.run_id, outcome.posted)
         self._context.on_news(outcome.news)
+
+    async def _move_of(self, stream: Stream, frames: Sequence[CommittedFrame]) -> _Move:
+        before = stream.evaluation
+        watermark = max(before.evaluated_seq, frames[-1].seq)
+        skipped = range(before.evaluated_seq + 1, frames[0].seq)
+        came_late = frames[0].seq <= before.evaluated_seq
+        after = replace(before, evaluated_seq=watermark)
+        # A skipped frame may still come. A restart, which judges again what was judged since the
+        # saved state, must not find it there.
+        if stream.state_is_due or len(skipped) or came_late:
+            after = replace(after, state_seq=watermark, state=await stream.judge.state())
+        return _Move(after, skipped, came_late)
+
+    async def _store_move(
+        self, connection: AsyncConnection, stream: Stream, moved: _Move, first: CommittedFrame
+    ) -> list[int]:
+        """Store a stream's new place; returns which of the skipped frames have come meanwhile."""
+        await self._store(connection, stream, moved.after)
+        if moved.came_late and not await progress_queries.drop_passed_over(
+            connection, moved.after, first.seq
+        ):
+            raise StreamMovedError(f"run {self.run_id}: frame {first.seq} was judged already")
+        if not len(moved.skipped):
+            return []
+        await self._consequences.note_gap(connection, first, moved.skipped)
+        return await progress_queries.note_passed_over_among(connection, moved.after, moved.skipped)
 
     async def _is_quiet(self, connection: AsyncConnection, stream: Stream) -> bool:
         """Whether frames without transitions leave nothing to do: the common case, which must cost

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final
 
@@ -23,7 +23,7 @@ MAX_HELD: Final = 64
 """Most frames kept in memory; further ones are read back from the database in their turn."""
 
 GAP_TIMEOUT_S: Final = 30.0
-"""Seconds after which a missing frame is skipped."""
+"""Seconds after which a missing frame is skipped; if it comes later, it is judged then."""
 
 STATE_EVERY_FRAMES: Final = 64
 """Fewest frames between two saves of an evaluator's state."""
@@ -106,8 +106,14 @@ class Stream:
     """How far rank 0 was known when it was last awaited in vain."""
     judged_until: Place = START
     """The last step that was judged since the service started."""
+    passed_over: set[int] = field(default_factory=set[int])
+    """Frames that came after the watermark had passed them and are to be judged."""
     unsaved_bytes: int = 0
     """Bytes of the frames judged since the state was saved."""
+
+    @property
+    def is_behind(self) -> bool:
+        return self.queue.is_behind or bool(self.passed_over)
 
     @property
     def state_is_due(self) -> bool:
@@ -131,11 +137,12 @@ class Stream:
 
     def in_line(self, frames: list[CommittedFrame], now: float) -> list[CommittedFrame]:
         """The frames, at least one and given in order, up to the first that is missing; past it
-        once the wait is over."""
+        once the wait is over, or if its sender says that it is lost."""
         first_seq = self.queue.next_seq
         if frames[0].seq > first_seq:
             self.gap_since = now if self.gap_since is None else self.gap_since
-            if now - self.gap_since < GAP_TIMEOUT_S:
+            is_lost = frames[0].frame.lost >= frames[0].seq - first_seq
+            if not is_lost and now - self.gap_since < GAP_TIMEOUT_S:
                 return []
             log.warning(
                 "run %s, attempt %d, rank %d: frames %d to %d did not come and are passed over",

@@ -41,11 +41,14 @@ class StreamLoader:
         async with self._context.database.read() as connection:
             project = (await self._consequences.addressee(connection)).project
             stored = await self._find(connection, key)
+            passed_over = await progress_queries.find_passed_over(
+                connection, self._run_id, key.attempt, key.rank
+            )
         if stored is None:
             return await self._fresh(key, arrived, project, others)
         judge = await self._as_left(stored, project)
         arrived.done(stored.evaluated_seq)
-        return Stream(stored, True, judge, arrived, project)
+        return Stream(stored, True, judge, arrived, project, passed_over=passed_over)
 
     async def _find(self, connection: AsyncConnection, key: StreamKey) -> Evaluation | None:
         return await progress_queries.find_evaluation(

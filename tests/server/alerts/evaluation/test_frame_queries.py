@@ -7,7 +7,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tests.server.alerts.bench import RUN, Bench, StartService, healthy
 from tests.server.plans import plan_of
 
-from runwatch_server.alerts.evaluation.frame_queries import list_behind, list_behind_of_going_on
+from runwatch_server.alerts.evaluation.frame_queries import (
+    StreamBehind,
+    list_behind,
+    list_behind_of_going_on,
+)
 from runwatch_server.alerts.evaluation.stream import StreamKey
 from runwatch_server.runs.tables import runs
 
@@ -38,12 +42,14 @@ def test_a_run_is_looked_at_for_as_long_as_it_goes_on(start_service: StartServic
         async with start_service() as bench:
             await leave_unjudged(bench)
             async with bench.database.read() as connection:
-                assert await list_behind_of_going_on(connection) == [(RUN, StreamKey(1, 0), 2)]
+                assert await list_behind_of_going_on(connection) == [
+                    StreamBehind(RUN, StreamKey(1, 0), 2)
+                ]
 
             await bench.database.write(end_run)
 
             async with bench.database.read() as connection:
                 assert await list_behind_of_going_on(connection) == []
-                assert await list_behind(connection) == [(RUN, StreamKey(1, 0), 2)]
+                assert await list_behind(connection) == [StreamBehind(RUN, StreamKey(1, 0), 2)]
 
     asyncio.run(scenario())

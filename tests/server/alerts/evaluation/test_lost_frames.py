@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tests.server.alerts.bench import RUN, Bench, StartService, healthy
 from tests.server.alerts.evaluation.test_attempts import WORSE
 from tests.server.alerts.test_incidents import use
+from tests.server.harness import both_engines
 
 from runwatch.alerts import AlertState
 from runwatch_server.alerts.records import Resolution
@@ -25,24 +26,105 @@ async def pass_over(bench: Bench) -> None:
     await bench.settle()
 
 
-def test_a_frame_that_came_after_it_was_passed_over_changes_nothing_after_a_restart(
+async def steps_of_nan(bench: Bench) -> list[int]:
+    return [one.onset_step for one in await bench.alerts() if one.rule == "NonFinite"]
+
+
+def test_a_frame_that_comes_after_it_was_passed_over_is_judged(
     start_service: StartService,
 ) -> None:
     async def scenario() -> None:
         async with start_service() as bench:
             await bench.open()
             await bench.send(healthy(10), first_step=0, seq=1)
-            await bench.send([math.nan] * 5, first_step=20, seq=3)
+            await bench.send(healthy(10), first_step=20, seq=3)
             await pass_over(bench)
+            assert await steps_of_nan(bench) == []
+
             await bench.send([math.nan] * 10, first_step=10, seq=2)
+            await bench.settle()
+            assert await steps_of_nan(bench) == [10]
+
+    asyncio.run(scenario())
+
+
+@both_engines
+def test_a_frame_that_was_passed_over_is_judged_once_though_the_service_ends(
+    start_service: StartService,
+) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.send(healthy(10), first_step=0, seq=1)
+            await bench.send(healthy(10), first_step=20, seq=3)
+            await pass_over(bench)
+            await bench.alerting.evaluators.stop()
+            await bench.send([math.nan] * 10, first_step=10, seq=2)
+        async with start_service() as bench:
+            await bench.settle()
+            assert await steps_of_nan(bench) == [10]
+            await bench.send(healthy(60), first_step=30, seq=4)
             await bench.settle()
             bench.alerting.evaluators.drop(RUN)  # a kill saves nothing
         async with start_service() as bench:
-            await bench.send(healthy(60), first_step=25, seq=4)
+            await bench.send(healthy(60), first_step=90, seq=5)
+            await bench.settle()
+            (alert,) = [one for one in await bench.alerts() if one.rule == "NonFinite"]
+            assert (alert.onset_step, alert.state) == (10, AlertState.RESOLVED)
+
+    asyncio.run(scenario())
+
+
+def test_frames_before_one_far_ahead_are_judged_as_they_come(start_service: StartService) -> None:
+    """Somebody else with a key of the project sends a number that is ahead of the trainer's."""
+
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.send(healthy(10), first_step=0, seq=1)
+            await bench.send([2.0], first_step=10, seq=1001)
+            await pass_over(bench)
+            for seq in range(2, 6):
+                await bench.send(healthy(10), first_step=10 * seq, seq=seq)
+            await bench.send([math.nan], first_step=60, seq=6)
             await bench.settle()
 
-            (alert,) = await bench.alerts()
-            assert (alert.onset_step, alert.state) == (20, AlertState.RESOLVED)
+            assert await steps_of_nan(bench) == [60]
+            (command, *_) = await bench.commands()
+            assert command.attempt == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_frame_that_comes_while_it_is_passed_over_is_judged(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.send(healthy(10), first_step=0, seq=1)
+            await bench.send(healthy(10), first_step=20, seq=3)
+            await bench.pause_of_evaluators()
+            bench.clock.advance(31)
+            await asyncio.gather(
+                bench.alerting.evaluators.catch_up(),
+                bench.send([math.nan] * 10, first_step=10, seq=2),
+            )
+            await bench.settle()
+
+            assert await steps_of_nan(bench) == [10]
+
+    asyncio.run(scenario())
+
+
+def test_nobody_waits_for_frames_that_are_said_to_be_lost(start_service: StartService) -> None:
+    async def scenario() -> None:
+        async with start_service() as bench:
+            await bench.open()
+            await bench.send(healthy(10), first_step=0, seq=1)
+            await bench.send([math.nan], first_step=90_000, seq=90_000, lost=89_998)
+            await bench.settle()
+
+            assert await steps_of_nan(bench) == [90_000]
+            assert bench.alerting.evaluators.health.num_missing == 89_998
 
     asyncio.run(scenario())
 

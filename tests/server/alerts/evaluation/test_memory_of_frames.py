@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 import numpy as np
 from tests.server.alerts.bench import RUN, Bench, HandClock, healthy, start
-from tests.server.harness import Storage
+from tests.server.harness import Storage, both_engines
 
 from runwatch.codec import encode_frame
 from runwatch.frames import Frame
@@ -50,6 +50,7 @@ def test_a_backlog_is_not_kept_beyond_the_budget_and_is_judged(
     asyncio.run(scenario())
 
 
+@both_engines
 def test_a_restart_judges_its_backlog_within_the_same_budget(
     storage: Storage, clock: HandClock
 ) -> None:
