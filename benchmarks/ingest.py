@@ -34,7 +34,14 @@ from benchmarks.stored import PostgresStored, SqliteStored, Stored
 from runwatch.codec import CONTENT_TYPE, encode_frame
 from runwatch.frames import Frame
 from runwatch.layouts import Layer, Layout
-from runwatch.messages import AttemptClose, AttemptOpen, AttemptOpened, FrameReply, RunOpen
+from runwatch.messages import (
+    ATTEMPT_TOKEN_HEADER,
+    AttemptClose,
+    AttemptOpen,
+    AttemptOpened,
+    FrameReply,
+    RunOpen,
+)
 from runwatch.ulids import ulid
 from runwatch.vocabulary import RunId
 
@@ -112,12 +119,13 @@ class Trainer:
         self.run_id = RunId(ulid(int(time.time() * 1000), secrets.token_bytes(10)))
         self._http = urllib3.PoolManager(maxsize=1, timeout=60.0)
         self._url = f"{url}/api/v1/runs"
-        self._key = {"Authorization": f"Bearer {key}"}
+        self._token = secrets.token_urlsafe(32)
+        self._key = {"Authorization": f"Bearer {key}", ATTEMPT_TOKEN_HEADER: self._token}
 
     def open(self, layout: Layout) -> int:
         """The attempt's number."""
         self._send("POST", "", msgspec.json.encode(RunOpen(self.run_id, "bench")))
-        asked = AttemptOpen(token=self.run_id, started_at=time.time())
+        asked = AttemptOpen(token=self._token, started_at=time.time())
         answer = self._send("POST", f"/{self.run_id}/attempts", msgspec.json.encode(asked))
         document = msgspec.json.encode(layout.to_document())
         self._send("PUT", f"/{self.run_id}/layouts/{layout.hash}", document)

@@ -119,9 +119,9 @@ async def store(
         for first_step in range(0, num_steps, FRAME_STEPS):
             seq += 1
             body = encode_frame(frame_of(layout, seq, first_step, num_steps))
-            await ingest.put_frame(run_id, body, late=True)
+            await ingest.put_frame(run_id, body, proven=1, late=True)
         for index, other in enumerate(others):
-            await ingest.put_frame(other, encode_frame(short_frame(index)), late=True)
+            await ingest.put_frame(other, encode_frame(short_frame(index)), proven=1, late=True)
         judged = [
             {"run_id": one, "attempt": 1, "rank": 0, "evaluated_seq": last, "state_seq": last,
              "state": b"", "rule_set": ""}

@@ -12,6 +12,7 @@ only rank 0 is watched.
 """
 
 import os
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -101,10 +102,9 @@ def _new_ulid() -> str:
 
 
 def _attempt(next_step: int, allow: tuple[str, ...], job: str | None) -> AttemptOpen:
-    now = time.time()
     return AttemptOpen(
-        token=ulid(int(now * 1000), os.urandom(10)),
-        started_at=now,
+        token=secrets.token_urlsafe(32),
+        started_at=time.time(),
         resume_step=next_step,
         world_size=1,
         allow=allow,

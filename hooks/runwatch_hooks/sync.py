@@ -33,7 +33,6 @@ from runwatch_hooks.settings.environment import Environment, read_environment
 from runwatch_hooks.transport.bring_in import Patience, Tally, bring_in
 from runwatch_hooks.transport.client import Client
 from runwatch_hooks.transport.errors import TransportError
-from runwatch_hooks.transport.service import Service
 from runwatch_hooks.transport.settings import TransportSettings
 from runwatch_hooks.transport.spool_folder import SpoolFolder, find_spools
 
@@ -87,7 +86,7 @@ def _sync_one(
         folder.lock()
         tally = bring_in(
             folder,
-            lambda run_id: Service(client, run_id),
+            client,
             patience=patience,
             on_progress=progress.tell,
         )

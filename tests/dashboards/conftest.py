@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 from tests.dashboards.stack import Stack
+from tests.proofs import proof, token_of
 from tests.server.harness import LAYOUT, new_id
 
 from runwatch.codec import CONTENT_TYPE, encode_frame
@@ -36,9 +37,11 @@ def broken_run(stack: Stack) -> RunId:
     scraped while it went on."""
     run_id = new_id()
     stack.ask("POST", "/runs", json={"run_id": run_id, "name": "broken", "project": "tests"})
-    stack.ask("POST", f"/runs/{run_id}/attempts", json={"token": new_id(), "started_at": 1.7e9})
+    stack.ask(
+        "POST", f"/runs/{run_id}/attempts", json={"token": token_of(run_id), "started_at": 1.7e9}
+    )
     body = msgspec.json.encode(LAYOUT.to_document())
-    stack.ask("PUT", f"/runs/{run_id}/layouts/{LAYOUT.hash}", body=body)
+    stack.ask("PUT", f"/runs/{run_id}/layouts/{LAYOUT.hash}", body=body, headers=proof(run_id))
     seen = 'runwatch_run_last_step{{run_id="{}"}} == {}'
     for seq in range(1, 5):
         post(stack, run_id, seq)
@@ -65,5 +68,5 @@ def post(stack: Stack, run_id: RunId, seq: int) -> None:
         stats=np.array([[math.nan if bad else 0.5, 0.25]], np.float32),
         events=(),
     )
-    headers = {"Content-Type": CONTENT_TYPE}
+    headers = {"Content-Type": CONTENT_TYPE} | proof(run_id)
     stack.ask("POST", f"/runs/{run_id}/frames", body=encode_frame(frame), headers=headers)

@@ -14,6 +14,7 @@ from typing import Any, Final
 import urllib3
 from tests.forking import SERVICE, Forked, fork
 from tests.ports import reserved_port
+from tests.proofs import proof, proof_for
 from tests.waiting import until
 
 from runwatch_server.secret_files import admin_key_in
@@ -156,11 +157,17 @@ class RealService:
         return key
 
     def ask(self, method: str, path: str, message: object = None) -> Any:
-        """The JSON that a person with the admin key gets; None where there is nothing to say."""
+        """The JSON that a person with the admin key gets, or a trainer that was opened with
+        `token_of`; None where there is nothing to say."""
+        if path.endswith("/receipt"):
+            ordered = self.ask("GET", path.removesuffix("/receipt"))
+            about = proof(ordered["run_id"], ordered["attempt"])
+        else:
+            about = proof_for(path, json.dumps(message).encode())
         reply = self._http.request(
             method,
             f"{self.url}/api/v1{path}",
-            headers={"Authorization": f"Bearer {self.admin_key}"},
+            headers={"Authorization": f"Bearer {self.admin_key}", **about},
             json=message,
         )
         assert reply.status < 300, reply.data

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import urllib3
 from tests.end_to_end.real_service import RealService
+from tests.proofs import proof, token_of
 from tests.server.harness import LAYOUT, frame, new_id
 
 from runwatch.codec import CONTENT_TYPE, encode_frame
@@ -31,7 +32,9 @@ def send(service: RealService, *frames: Frame, layouts: tuple[Layout, ...] = (LA
     """A run of these frames; returns its id."""
     run_id = new_id()
     service.ask("POST", "/runs", {"run_id": run_id, "name": "a"})
-    service.ask("POST", f"/runs/{run_id}/attempts", {"token": new_id(), "started_at": 1.7e9})
+    service.ask(
+        "POST", f"/runs/{run_id}/attempts", {"token": token_of(run_id), "started_at": 1.7e9}
+    )
     for layout in layouts:
         document = msgspec.to_builtins(layout.to_document())
         service.ask("PUT", f"/runs/{run_id}/layouts/{layout.hash}", document)
@@ -41,7 +44,8 @@ def send(service: RealService, *frames: Frame, layouts: tuple[Layout, ...] = (LA
             "POST",
             f"{service.url}/api/v1/runs/{run_id}/frames",
             body=encode_frame(sent),
-            headers={"Authorization": f"Bearer {key}", "Content-Type": CONTENT_TYPE},
+            headers={"Authorization": f"Bearer {key}", "Content-Type": CONTENT_TYPE}
+            | proof(run_id),
         )
         assert reply.status == 200
     return run_id

@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import urllib3
+from tests.proofs import proof, proof_for, token_of
 from tests.waiting import until
 
 from runwatch.codec import CONTENT_TYPE, encode_frame
@@ -18,6 +20,9 @@ from runwatch.layouts import Layer, Layout
 from runwatch.ulids import ulid
 
 LAYOUT = Layout(tuple(Layer(f"blocks.{index}") for index in range(8)), ("grad_norm", "nonfinite"))
+
+_NUM_OPENED: Counter[str] = Counter()
+"""Attempts of each run."""
 
 
 class NotNowError(urllib3.exceptions.HTTPError):
@@ -49,7 +54,8 @@ class Sender:
 
     def open_attempt(self, *, world_size: int = 1) -> int:
         """The run's next; returns its number."""
-        token = ulid(1, secrets.token_bytes(10))
+        _NUM_OPENED[self.run_id] += 1
+        token = token_of(self.run_id, _NUM_OPENED[self.run_id])
         facts = {"token": token, "started_at": 0.0, "allow": ACTION_KINDS, "world_size": world_size}
         number: int = self.json("POST", f"/runs/{self.run_id}/attempts", facts)["attempt"]
         return number
@@ -91,6 +97,7 @@ class Sender:
 
     def _ask(self, method: str, path: str, body: bytes | None, kind: str) -> Any:
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": kind}
+        headers |= proof(self.run_id, self.attempt) if "/receipt" in path else proof_for(path, body)
         url = f"{self.url}/api/v1{path}"
         reply = self.http.request(method, url, body=body, headers=headers)
         if reply.status == 503:

@@ -16,6 +16,7 @@ from tests.faults.checker import violations
 from tests.faults.history import Grew, History, Sent, checksum
 from tests.faults.recording import RecordingSender, note_stored, stream_name
 from tests.faults.sender import Sender
+from tests.proofs import proof
 
 from runwatch import zstd
 from runwatch.codec import CONTENT_TYPE, encode_frame
@@ -55,7 +56,11 @@ class Vandal:
             "POST",
             f"{self.service.url}/api/v1/runs/{self.sender.run_id}/frames",
             body=body,
-            headers={"Authorization": f"Bearer {self.key}", "Content-Type": kind},
+            headers={
+                "Authorization": f"Bearer {self.key}",
+                "Content-Type": kind,
+                **proof(self.sender.run_id),
+            },
         )
         return reply.status, msgspec.json.decode(reply.data)
 

@@ -14,6 +14,7 @@ from tests.faults.history import Acked, Alerts, History, Sent
 from tests.faults.noisy_run import NUM_FRAMES, STEPS_A_FRAME, judged, losses_of, open_run, send_all
 from tests.faults.recording import RecordingSender, note_stored
 from tests.faults.sender import Sender
+from tests.proofs import proof
 
 pytestmark = pytest.mark.heavy
 
@@ -98,7 +99,7 @@ def test_another_frame_under_a_number_that_is_held_takes_nothing_away(
         "POST",
         f"{service.url}/api/v1/runs/{sender.run_id}/frames",
         json={"attempt": 1, "seq": 1, "first_step": 0, "metrics": {"loss": [7.0]}},
-        headers={"Authorization": f"Bearer {key}"},
+        headers={"Authorization": f"Bearer {key}", **proof(sender.run_id)},
     )
     note_stored(history, service, [sender.run_id])
 

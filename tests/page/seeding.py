@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import urllib3
 from numpy.typing import NDArray
+from tests.proofs import proof_for, token_of
 
 from runwatch.codec import CONTENT_TYPE, encode_frame
 from runwatch.frames import Event, Frame
@@ -69,11 +70,12 @@ class Sender:
         return run_id
 
     def attempt(self, run_id: RunId, *, resume_step: int = 0, world_size: int = 1) -> int:
+        known = self.ask("GET", f"/runs/{run_id}/attempts")["attempts"]
         opened = self.ask(
             "POST",
             f"/runs/{run_id}/attempts",
             {
-                "token": ulid(int(time.time() * 1000), secrets.token_bytes(10)),
+                "token": token_of(run_id, len(known) + 1),
                 "started_at": time.time(),
                 "resume_step": resume_step,
                 "world_size": world_size,
@@ -92,6 +94,7 @@ class Sender:
 
     def _send(self, method: str, path: str, body: bytes, content_type: str) -> Any:
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": content_type}
+        headers |= proof_for(path, body)
         reply = self.http.request(method, f"{self.url}/api/v1{path}", body=body, headers=headers)
         assert reply.status < 300, reply.data
         return msgspec.json.decode(reply.data) if reply.data else None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from tests.end_to_end.real_service import RealService
+from tests.proofs import token_of
 from tests.waiting import until
 
 from runwatch.layouts import Layer, Layout
@@ -32,7 +33,7 @@ class SentRun:
         self.num_steps = 0
         self.id = ulid(int(time.time() * 1000), next(_NUMBERS).to_bytes(10, "big"))
         service.ask("POST", "/runs", {"run_id": self.id, "name": name, "project": project})
-        facts = {"token": self.id, "started_at": time.time(), "allow": list(allow)}
+        facts = {"token": token_of(self.id), "started_at": time.time(), "allow": list(allow)}
         self._attempt = service.ask("POST", f"/runs/{self.id}/attempts", facts)["attempt"]
         if layers:
             document = self._layout.to_document()

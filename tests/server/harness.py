@@ -1,5 +1,6 @@
 """The whole service over its real interface, without a socket, on a directory of the test's own."""
 
+import json
 import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 from numpy.typing import NDArray
+from tests.proofs import proof, proof_for, token_of
 from tests.waiting import until_told
 
 from runwatch.codec import CONTENT_TYPE, encode_frame
@@ -76,12 +78,25 @@ class Api:
     async def call(
         self, method: str, path: str, *, key: str | None = None, **arguments: Any
     ) -> httpx.Response:
-        """A request under /api/v1 with the admin key, or another; "" sends none."""
-        headers: dict[str, str] = dict(arguments.pop("headers", {}))
+        """A request under /api/v1 with the admin key, or another; "" sends none. What trainers
+        send proves which attempt it comes from, unless the headers say otherwise."""
+        headers = await self._proof(path, arguments) | arguments.pop("headers", {})
         token = self.admin_key if key is None else key
         if token:
             headers["Authorization"] = f"Bearer {token}"
         return await self.http.request(method, f"/api/v1{path}", headers=headers, **arguments)
+
+    async def _proof(self, path: str, arguments: Mapping[str, Any]) -> dict[str, str]:
+        """For a request with these arguments."""
+        if path.endswith("/receipt"):
+            _, _, command_id, _ = path.split("/")
+            found = (await self.call("GET", f"/commands/{command_id}")).json()
+            return proof(found["run_id"], found["attempt"]) if "run_id" in found else {}
+        query = arguments.get("params") or {}
+        if "attempt" in query:
+            path = f"{path}?attempt={query['attempt']}"
+        body = arguments.get("content") or json.dumps(arguments.get("json")).encode()
+        return proof_for(path, body)
 
     async def json(self, method: str, path: str, **arguments: Any) -> Any:
         response = await self.call(method, path, **arguments)
@@ -104,7 +119,9 @@ class Api:
         return run_id
 
     async def new_attempt(self, run_id: RunId, **facts: object) -> int:
-        body = {"token": new_id(), "started_at": 1.7e9, **facts}
+        known = await self.json("GET", f"/runs/{run_id}/attempts")
+        token = token_of(run_id, len(known["attempts"]) + 1)
+        body = {"token": token, "started_at": 1.7e9, **facts}
         opened: dict[str, int] = await self.json("POST", f"/runs/{run_id}/attempts", json=body)
         return opened["attempt"]
 

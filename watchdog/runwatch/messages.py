@@ -32,6 +32,13 @@ ignores it."""
 SIGNATURES = "signatures"
 """The trainer checks `Command.signature` if it is given a secret."""
 
+ATTEMPT_TOKEN_HEADER = "Runwatch-Attempt-Token"
+"""Header of every other request about an attempt: `AttemptOpen.token`, which proves that the
+request comes from whoever opened the attempt. An API key does not: a whole project may share it."""
+WRONG_ATTEMPT_TOKEN = "wrong_attempt_token"
+"""Code of the problem (403) with which such a request is refused if no attempt of the run was
+opened with its token."""
+
 
 def is_name(text: str) -> bool:
     """Whether a run or project can have this name: not too long, and with at least one visible
@@ -66,8 +73,9 @@ class RunOpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 class AttemptOpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`POST /runs/{run_id}/attempts`: start an attempt, one lifetime of the run's processes."""
 
-    token: str
-    """A ULID made by the trainer. The same token always gives the same attempt."""
+    token: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{26,128}$")]
+    """A random secret made by the trainer, known to it and the service alone: see
+    ATTEMPT_TOKEN_HEADER. The same token always gives the same attempt."""
     started_at: float
     """Unix seconds by the trainer's clock."""
     resume_step: _Count = 0

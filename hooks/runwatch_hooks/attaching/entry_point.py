@@ -1,6 +1,7 @@
 """`attach`: checks its arguments, joins the other ranks, and returns a watch."""
 
 import os
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -216,7 +217,8 @@ def _open(
     state: Mapping[str, object] | None,
 ) -> Watch:
     """Join the other ranks, and begin to watch."""
-    proposed = SharedAttempt(RunId(environment.run_id or _new_ulid()), _new_ulid(), time.time())
+    run_id = RunId(environment.run_id or _new_ulid())
+    proposed = SharedAttempt(run_id, secrets.token_urlsafe(32), time.time())
     world = find_world(environment)
     team = join_team(world, proposed, is_run_given=environment.run_id is not None)
     if team is None:

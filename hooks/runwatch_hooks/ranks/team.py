@@ -24,7 +24,7 @@ class SharedAttempt(msgspec.Struct, frozen=True):
 
     run_id: RunId
     token: str
-    """A ULID, by which the service recognises the ranks of one attempt."""
+    """A random secret, by which the service recognises the ranks of one attempt."""
     started_at: float
     """Unix seconds by the clock of rank 0."""
 

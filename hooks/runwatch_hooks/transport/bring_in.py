@@ -13,9 +13,9 @@ import msgspec
 from runwatch.codec import split_frame
 from runwatch.errors import InvalidInputError
 from runwatch.messages import AttemptClose
-from runwatch.vocabulary import RunId
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.transport.backoff import Backoff
+from runwatch_hooks.transport.client import Client
 from runwatch_hooks.transport.delivery import Delivery
 from runwatch_hooks.transport.errors import RefusedError, RetryLaterError, StaleAttemptError
 from runwatch_hooks.transport.link import send_receipt
@@ -76,7 +76,7 @@ class Patience:
 
 def bring_in(
     folder: SpoolFolder,
-    service_of: Callable[[RunId], Service],
+    client: Client,
     *,
     patience: Patience,
     on_progress: Callable[[Tally], None],
@@ -88,7 +88,7 @@ def bring_in(
     if the service does not answer or refuses to go on.
     """
     meta = folder.read_meta()
-    service = service_of(meta.run.run_id)
+    service = Service(client, meta.run.run_id, meta.attempt.token)
     delivery = Delivery(
         service,
         meta.run,

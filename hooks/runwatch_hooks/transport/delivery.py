@@ -16,6 +16,7 @@ from runwatch_hooks.transport.errors import (
     RefusedError,
     RetryLaterError,
     StaleAttemptError,
+    UnknownAttemptError,
     UnknownLayoutError,
 )
 from runwatch_hooks.transport.framing import MAX_FRAME_BYTES
@@ -172,7 +173,7 @@ class Delivery:
         except StaleAttemptError as error:
             self._come_late(error)
         except RefusedError as error:
-            if error.status == _NOT_FOUND:
+            if _is_forgotten(error):
                 raise self._forgotten(error) from error
             raise
         return self._send_registered(body)
@@ -214,7 +215,7 @@ class Delivery:
         except StaleAttemptError:
             raise
         except RefusedError as error:
-            if error.status == _NOT_FOUND:
+            if _is_forgotten(error):
                 raise self._forgotten(error) from error
             raise RetryLaterError(str(error)) from error
 
@@ -226,6 +227,10 @@ class Delivery:
         self._registered.clear()
         self._refused.clear()
         return RetryLaterError(str(error))
+
+
+def _is_forgotten(error: RefusedError) -> bool:
+    return error.status == _NOT_FOUND or isinstance(error, UnknownAttemptError)
 
 
 def _without_layers(body: bytes) -> bytes:

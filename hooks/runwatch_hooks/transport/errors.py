@@ -5,6 +5,7 @@ TransportError (RunwatchError)
 ├── ForbiddenError       401, 403: the key is not valid for this run
 └── RefusedError         any other 4xx: asking again would not help
     ├── StaleAttemptError    a newer attempt of the run has begun, or the run has ended
+    ├── UnknownAttemptError  the service does not know the attempt's token
     └── UnknownLayoutError   the service does not know the frame's layout
 """
 
@@ -33,6 +34,10 @@ class RefusedError(TransportError):
 
 
 class StaleAttemptError(RefusedError):
+    pass
+
+
+class UnknownAttemptError(RefusedError):
     pass
 
 

@@ -18,7 +18,6 @@ from runwatch_hooks.transport.bring_in import Patience, Tally, bring_in
 from runwatch_hooks.transport.client import Client
 from runwatch_hooks.transport.errors import TransportError
 from runwatch_hooks.transport.priority import yield_to_training
-from runwatch_hooks.transport.service import Service
 from runwatch_hooks.transport.settings import TransportSettings
 from runwatch_hooks.transport.spool_folder import SpoolFolder, find_spools
 
@@ -83,7 +82,7 @@ def _bring_in(folder: SpoolFolder, client: Client) -> None:
         folder.lock()
         tally = bring_in(
             folder,
-            lambda run_id: Service(client, run_id),
+            client,
             patience=Patience(_PATIENCE_S),
             on_progress=_pause,
         )

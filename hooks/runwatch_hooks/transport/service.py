@@ -8,8 +8,10 @@ import msgspec
 from runwatch.codec import CONTENT_TYPE
 from runwatch.commands import Receipt
 from runwatch.messages import (
+    ATTEMPT_TOKEN_HEADER,
     SIGNATURES,
     UNDERSTANDS_HEADER,
+    WRONG_ATTEMPT_TOKEN,
     AttemptClose,
     AttemptOpen,
     AttemptOpened,
@@ -29,6 +31,7 @@ from runwatch_hooks.transport.errors import (
     RetryLaterError,
     StaleAttemptError,
     TransportError,
+    UnknownAttemptError,
     UnknownLayoutError,
 )
 
@@ -39,16 +42,19 @@ _KINDS: Final[dict[str, type[RefusedError]]] = {
     "stale_attempt": StaleAttemptError,
     "run_ended": StaleAttemptError,
     "unknown_layout": UnknownLayoutError,
+    WRONG_ATTEMPT_TOKEN: UnknownAttemptError,
 }
 
 _Message = TypeVar("_Message")
 
 
 class Service:
-    """The calls for one run. Every method raises TransportError, see `errors`."""
+    """The calls for one attempt of a run, which its token proves to come from it. Every method
+    raises TransportError, see `errors`."""
 
-    def __init__(self, client: Client, run_id: RunId) -> None:
+    def __init__(self, client: Client, run_id: RunId, token: str) -> None:
         self._client = client
+        self._proof = {ATTEMPT_TOKEN_HEADER: token}
         self._run = f"/runs/{quote(run_id, safe='')}"
 
     def open_run(self, run: RunOpen) -> None:
@@ -68,7 +74,9 @@ class Service:
 
     def send_frame(self, body: bytes, *, late: bool) -> FrameReply:
         path = f"{self._run}/frames" + ("?late=true" if late else "")
-        reply = self._client.request("POST", path, body, content_type=CONTENT_TYPE)
+        reply = self._client.request(
+            "POST", path, body, content_type=CONTENT_TYPE, headers=self._proof
+        )
         return _parse(_checked(reply, path), FrameReply)
 
     def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
@@ -77,7 +85,7 @@ class Service:
     def next_commands(self, attempt: int, rank: int, wait_s: float) -> CommandsReply:
         query = urlencode({"attempt": attempt, "rank": rank, "wait_s": f"{wait_s:g}"})
         path = f"{self._run}/commands/next?{query}"
-        reply = self._client.request("GET", path, wait_s=wait_s)
+        reply = self._client.request("GET", path, wait_s=wait_s, headers=self._proof)
         return _parse(_checked(reply, path), CommandsReply)
 
     def send_receipt(self, receipt: Receipt) -> None:
@@ -86,7 +94,8 @@ class Service:
 
     def _send(self, method: str, path: str, message: object) -> Reply:
         body = msgspec.json.encode(message)
-        return _checked(self._client.request(method, path, body, content_type=JSON), path)
+        reply = self._client.request(method, path, body, content_type=JSON, headers=self._proof)
+        return _checked(reply, path)
 
 
 def _parse(reply: Reply, message: type[_Message]) -> _Message:
@@ -112,7 +121,7 @@ def _error(reply: Reply, path: str) -> TransportError:
     if reply.location is not None:  # following a redirect could send the key elsewhere
         place = from_elsewhere(reply.location)
         message = f"{message} to {place}, which is not followed: the address is another"
-    if reply.status in (401, 403):
+    if reply.status in (401, 403) and problem.code != WRONG_ATTEMPT_TOKEN:
         return ForbiddenError(message)
     if reply.status in _RETRYABLE or not 400 <= reply.status < 500:
         return RetryLaterError(message, retry_after_s(reply.retry_after))

@@ -1,7 +1,7 @@
 """The folder of one rank's spool: everything that `runwatch sync` needs.
 
-<spool_dir>/<run_id>/<attempt's token>-<rank>/
-    meta.json      run, attempt, layouts, and how the attempt ended
+<spool_dir>/<run_id>/<a ULID of the attempt>-<rank>/
+    meta.json      run, attempt with its token, layouts, and how the attempt ended
     receipts.json  receipts that were not delivered
     splits.json    frames that were split because they were too large
     *.seg, acked   the records (segments.py)
@@ -12,6 +12,7 @@
 
 import errno
 import fcntl
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -22,6 +23,7 @@ import msgspec
 
 from runwatch.commands import Receipt
 from runwatch.messages import AttemptClose, AttemptOpen, RunOpen
+from runwatch.ulids import ulid
 from runwatch_hooks.transport import files
 
 _META: Final = "meta.json"
@@ -155,6 +157,13 @@ class SpoolFolder:
         except FileNotFoundError:
             return default
         return msgspec.json.decode(octets, type=content)
+
+
+def folder_name(attempt: AttemptOpen, rank: int) -> str:
+    """Sorts by when the attempt began. It is in paths, logs and error messages, so it does not
+    contain the token."""
+    began_ms = int(max(attempt.started_at, 0.0) * 1000)
+    return f"{ulid(began_ms, hashlib.sha256(attempt.token.encode()).digest()[:10])}-{rank}"
 
 
 def find_spools(root: Path) -> Iterator[Path]:

@@ -32,7 +32,7 @@ from runwatch_hooks.transport.sender import Sender
 from runwatch_hooks.transport.service import Service
 from runwatch_hooks.transport.settings import TransportSettings
 from runwatch_hooks.transport.splits import SplitLedger
-from runwatch_hooks.transport.spool_folder import SpoolFolder, SpoolMeta
+from runwatch_hooks.transport.spool_folder import SpoolFolder, SpoolMeta, folder_name
 from runwatch_hooks.transport.stall_watch import StallWatch
 from runwatch_hooks.transport.texts import (
     sendable,
@@ -63,10 +63,10 @@ class Transport:
         rank: int,
         is_evaluating: Callable[[], bool] = never,
     ) -> None:
-        """`attempt.token` identifies the attempt, and is the same on all ranks. `is_evaluating` is
+        """`attempt.token` proves which attempt this is; all ranks have the same. `is_evaluating` is
         called by the sender, see ProgressBoard."""
         self.run_id: RunId = run.run_id
-        self.spool_path: Path = settings.spool_dir / run.run_id / f"{attempt.token}-{rank}"
+        self.spool_path: Path = settings.spool_dir / run.run_id / folder_name(attempt, rank)
         self._rank = rank
         self._pid = os.getpid()
         self._is_closed = False
@@ -172,7 +172,7 @@ class Transport:
     def _connect(
         self, client: Client, settings: TransportSettings, meta: SpoolMeta
     ) -> tuple[Link, Inbox | None]:
-        service = Service(client, self.run_id)
+        service = Service(client, self.run_id, meta.attempt.token)
         splits = SplitLedger({}, self._recorder.write_splits)
         link = Link(
             service,

@@ -1,14 +1,14 @@
 """Frames that came after the watermark of their stream had passed them, and are still to be judged.
 
 Revision ID: 0025
-Revises: 0022
+Revises: 0023
 """
 
 import sqlalchemy as sa
 from alembic import op
 
 revision = "0025"
-down_revision = "0022"
+down_revision = "0023"
 branch_labels = None
 depends_on = None
 

@@ -20,7 +20,7 @@ from runwatch_server.alerts.records import (
     Resolution,
 )
 from runwatch_server.alerts.tables import alert_events, alerts
-from runwatch_server.rules.own_names import RUN_FAILED
+from runwatch_server.rules.own_names import OUTLAST_RUNS
 
 # Built once: they run with every batch or every few seconds, and building takes longer.
 _WATCHED: Final = sa.select(alerts).where(
@@ -31,7 +31,7 @@ _WATCHED: Final = sa.select(alerts).where(
 IS_OPEN: Final = alerts.c.state.in_([state.value for state in OPEN_STATES])
 """Is true of pending, firing and recovering alerts."""
 _RUNS_TO_END: Final = (
-    sa.select(alerts.c.run_id).where(IS_OPEN, alerts.c.rule != RUN_FAILED).distinct()
+    sa.select(alerts.c.run_id).where(IS_OPEN, alerts.c.rule.not_in(OUTLAST_RUNS)).distinct()
 )
 _IS_HEARD_OF: Final = sa.and_(IS_OPEN, alerts.c.inhibited_by.is_(None), ~alerts.c.shadow)
 _COUNT_OPEN: Final = (

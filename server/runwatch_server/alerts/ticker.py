@@ -28,7 +28,7 @@ from runwatch_server.commands.records import Addressee
 from runwatch_server.errors import OverloadedError
 from runwatch_server.per_run_tasks import PerRunTasks
 from runwatch_server.replicas.ownership import NotOwnerError
-from runwatch_server.rules.own_names import RUN_FAILED
+from runwatch_server.rules.own_names import OUTLAST_RUNS
 from runwatch_server.telemetry.reading import Reader
 
 log = logging.getLogger(__name__)
@@ -166,7 +166,7 @@ class Ticker:
             left = [
                 alert
                 for alert in await queries.list_open(connection, addressee.run_id)
-                if alert.rule != RUN_FAILED
+                if alert.rule not in OUTLAST_RUNS
             ]
             return await self._context.end_alerts(
                 connection,

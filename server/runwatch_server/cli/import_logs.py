@@ -1,15 +1,16 @@
 """`runwatch import`: turns logs of other programs into finished runs of a service."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated
 
 import msgspec
 import typer
 
 from runwatch.codec import CONTENT_TYPE, encode_frame
-from runwatch.messages import AttemptClose, AttemptOpened, FrameReply
+from runwatch.messages import ATTEMPT_TOKEN_HEADER, AttemptClose, AttemptOpened, FrameReply
 from runwatch.terminal_text import encodable
 from runwatch_server.cli.answers import Facts
 from runwatch_server.cli.client import DEFAULT_URL, Client, Token, Url, open_client
@@ -66,13 +67,15 @@ def _send(client: Client, parcel: Parcel, name: str, advance: Callable[[int], No
     """The number of frames that the service did not have yet."""
     run_path = f"/runs/{parcel.run_id}"
     _post(client, _Run, "/runs", parcel.run(name))
-    if parcel.layout is not None:
-        body = msgspec.json.encode(parcel.layout.to_document())
-        client.request(_Layout, "PUT", f"{run_path}/layouts/{parcel.layout.hash}", content=body)
     num_new = 0
     for attempt in parcel.attempts:
-        opened = _post(client, AttemptOpened, f"{run_path}/attempts", parcel.attempt(attempt))
-        number = opened.attempt
+        wanted = parcel.attempt(attempt)
+        proof = {ATTEMPT_TOKEN_HEADER: wanted.token}
+        number = _post(client, AttemptOpened, f"{run_path}/attempts", wanted).attempt
+        if parcel.layout is not None:
+            path = f"{run_path}/layouts/{parcel.layout.hash}"
+            body = msgspec.json.encode(parcel.layout.to_document())
+            client.request(_Layout, "PUT", path, content=body, headers=proof)
         last_step = 0
         for frame in parcel.frames(attempt, number):
             reply = client.request(
@@ -80,19 +83,25 @@ def _send(client: Client, parcel: Parcel, name: str, advance: Callable[[int], No
                 "POST",
                 f"{run_path}/frames?late=true",
                 content=encode_frame(frame),
-                headers={"Content-Type": CONTENT_TYPE},
+                headers={"Content-Type": CONTENT_TYPE} | proof,
             ).facts
             num_new += not reply.duplicate
             last_step = frame.last_step
             advance(frame.num_steps)
         closing = AttemptClose("finished", last_step, "brought in from a log")
-        _post(client, _Run, f"{run_path}/attempts/{number}/close", closing)
+        _post(client, _Run, f"{run_path}/attempts/{number}/close", closing, proof)
     return num_new
 
 
-def _post(client: Client, kind: type[Facts], path: str, message: msgspec.Struct) -> Facts:
+def _post(
+    client: Client,
+    kind: type[Facts],
+    path: str,
+    message: msgspec.Struct,
+    proof: Mapping[str, str] = MappingProxyType({}),
+) -> Facts:
     body = msgspec.json.encode(message)
-    headers = {"Content-Type": "application/json"}
+    headers = {"Content-Type": "application/json", **proof}
     return client.request(kind, "POST", path, content=body, headers=headers).facts
 
 

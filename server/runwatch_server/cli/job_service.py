@@ -9,7 +9,6 @@ import httpx
 import msgspec
 
 from runwatch.addresses import without_user
-from runwatch_server.cli.client import key_headers
 
 _ASK_S: Final = 10.0
 
@@ -36,11 +35,14 @@ class JobService:
         return without_user(self.url)
 
     def ask(
-        self, method: str, path: str, body: dict[str, str] | None = None, *, as_job: bool = False
+        self,
+        method: str,
+        path: str,
+        body: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
     ) -> httpx.Response:
         """The service's answer, whatever it is. Raises httpx.HTTPError if there is none within ten
         seconds."""
-        headers = key_headers(self.token) if as_job else None
         return self.http.request(method, path, headers=headers, json=body, timeout=_ASK_S)
 
     def get(self, path: str, kind: type[_Facts]) -> _Facts | None:

@@ -4,13 +4,17 @@ Otherwise such a run would be noticed only after a long silence, and only the jo
 knows how it ended.
 """
 
+import os
 import signal
+from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from typing import Final, Literal
 
 import httpx
 import msgspec
 
+from runwatch.messages import ATTEMPT_TOKEN_HEADER, AttemptOpen
 from runwatch.vocabulary import RunState
 from runwatch_server.cli.job_service import JobService
 
@@ -32,6 +36,10 @@ class _Attempts(msgspec.Struct):
     attempts: list[_Attempt]
 
 
+class _SpoolMeta(msgspec.Struct):
+    attempt: AttemptOpen
+
+
 def report_end(service: JobService, run_id: str, code: int, *, began_at: float) -> str | None:
     """Closes the attempt that a job with this exit code left open; returns how, in words.
 
@@ -48,10 +56,22 @@ def report_end(service: JobService, run_id: str, code: int, *, began_at: float) 
             return None
         status, reason = _ending(code)
         path = f"/runs/{run_id}/attempts/{attempt}/close"
-        answer = service.ask("POST", path, {"status": status, "reason": reason}, as_job=True)
+        closing = {"status": status, "reason": reason}
+        answer = service.ask("POST", path, closing, _proof(run_id))
     except httpx.HTTPError:
         return None
     return reason if answer.is_success else None
+
+
+def _proof(run_id: str) -> dict[str, str]:
+    """The token of the job's newest attempt, from the spool that the job has left. Not needed for
+    the close with a key that has the scope `control`, as that of a local service."""
+    folder = Path(os.environ.get("RUNWATCH_SPOOL") or "runwatch-spool") / run_id
+    for file in sorted(folder.glob("*-0/meta.json"), reverse=True):
+        with suppress(OSError, msgspec.DecodeError):
+            meta = msgspec.json.decode(file.read_bytes(), type=_SpoolMeta)
+            return {ATTEMPT_TOKEN_HEADER: meta.attempt.token}
+    return {}
 
 
 def _left_open(service: JobService, run_id: str, began_at: float) -> int | None:

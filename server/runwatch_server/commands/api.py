@@ -17,7 +17,8 @@ from runwatch_server.commands import event_queries, queries, receipt_queries
 from runwatch_server.commands.changes import COMMAND_TTL_S
 from runwatch_server.commands.records import CommandEvent, CommandRecord, KeptReceipt
 from runwatch_server.errors import NotFoundError
-from runwatch_server.runs.access import VisibleRunId
+from runwatch_server.runs.access import AttemptToken, ProvenAttempt, VisibleRunId
+from runwatch_server.runs.checks import check_proven
 from runwatch_server.services import CurrentServices, Services
 from runwatch_server.web.bodies import documented, json_body, json_response
 from runwatch_server.web.pagination import answer_of
@@ -134,12 +135,14 @@ async def list_commands(
 async def next_commands(
     run_id: VisibleRunId,
     services: CurrentServices,
+    proven: ProvenAttempt,
     attempt: Annotated[int, Query(ge=0, le=MAX_ATTEMPT)],
     rank: Annotated[int, Query(ge=0, le=MAX_ATTEMPT)] = 0,
     wait_s: Annotated[float, Query(ge=0, le=3600)] = 0.0,
 ) -> Response:
     """The commands that a rank must carry out now (long poll: waits up to `wait_s`, at most 30 s,
     for the first)."""
+    check_proven(attempt, proven)
     return json_response(CommandsReply(await services.delivery.next(run_id, attempt, rank, wait_s)))
 
 
@@ -202,10 +205,13 @@ async def receive_receipt(
     services: CurrentServices,
     principal: CurrentPrincipal,
     receipt: Annotated[Receipt, Depends(json_body(Receipt))],
+    token: AttemptToken = "",
 ) -> Response:
     """Receive a rank's answer to a command."""
-    await _check_command(services, principal, command_id)
-    return json_response(view_of(await services.commands.receive(command_id, receipt)))
+    ordered = await _check_command(services, principal, command_id)
+    check_proven(receipt.attempt, await services.runs.proven_attempt(ordered.run_id, token))
+    record = await services.commands.receive(command_id, receipt, by=principal.actor)
+    return json_response(view_of(record))
 
 
 def view_of(record: CommandRecord) -> CommandView:

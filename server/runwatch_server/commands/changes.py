@@ -56,6 +56,7 @@ async def enter(
     *,
     at: float,
     actor: str,
+    by: str | None = None,
     signer: Signer,
     step: int | None = None,
     detail: Mapping[str, Scalar] | None = None,
@@ -63,8 +64,8 @@ async def enter(
 ) -> CommandRecord:
     """Moves a command to a state; returns it in that state.
 
-    `is_wish`: people want the command to end. Raises UnsignedError if a proposal that was not
-    signed by us would become an order.
+    `by` is the key with which the trainer told it; `is_wish`: people want the command to end.
+    Raises UnsignedError if a proposal that was not signed by us would become an order.
     """
     found = detail or {}
     is_wish = is_wish or _is_wish(record, state, actor)
@@ -87,10 +88,10 @@ async def enter(
         detail=msgspec.json.encode(after.detail).decode(),
     )
     await event_queries.append_event(connection, record, state, at=at, actor=actor, detail=found)
-    if actor not in (TRAINER, SERVICE):
-        await _audit(connection, record, addressee, f"command_{state}", actor, at)
-    elif state is CommandState.REJECTED and SIGNATURE in found:
-        await _audit(connection, record, addressee, "command_not_authentic", actor, at)
+    if state is CommandState.REJECTED and SIGNATURE in found:
+        await _audit(connection, record, addressee, "command_not_authentic", by or actor, at)
+    elif by is not None or actor not in (TRAINER, SERVICE):
+        await _audit(connection, record, addressee, f"command_{state}", by or actor, at)
     if state.is_ended:
         commands = await queries.list_commands(connection, record.run_id)
         segment = _segment(commands, record.attempt)

@@ -156,8 +156,9 @@ class Commands:
 
         return await self._changed(await self._write(command_id, work))
 
-    async def receive(self, command_id: CommandId, receipt: Receipt) -> CommandRecord:
-        """Stores a rank's answer; the same one again changes nothing.
+    async def receive(self, command_id: CommandId, receipt: Receipt, *, by: str) -> CommandRecord:
+        """Stores a rank's answer; the same one again changes nothing. `by` is the key that sent it,
+        for the audit.
 
         Raises NotFoundError, ConflictError, UnprocessableError.
         """
@@ -175,7 +176,9 @@ class Commands:
             if attempt is None:
                 raise unknown_attempt(record.attempt)
             check_rank(receipt.rank, attempt)
-            return await self._settle(connection, record, receipt, num_ranks=attempt.world_size)
+            return await self._settle(
+                connection, record, receipt, num_ranks=attempt.world_size, by=by
+            )
 
         return await self._changed(await self._write(command_id, work))
 
@@ -222,6 +225,7 @@ class Commands:
         receipt: Receipt,
         *,
         num_ranks: int,
+        by: str,
     ) -> CommandRecord:
         """`num_ranks` is that of the commanded attempt, which may be over by now."""
         answers = await receipt_queries.list_answers(connection, record)
@@ -229,7 +233,7 @@ class Commands:
             return record
         now = self._clock.wall()
         await receipt_queries.store_receipt(connection, record, receipt, at=now)
-        told: dict[str, object] = {"state": receipt.state, "step": receipt.step, **receipt.detail}
+        told = {"state": receipt.state, "step": receipt.step, **receipt.detail, "by": by}
         await event_queries.append_event(
             connection, record, "receipt", at=now, actor=TRAINER, rank=receipt.rank, detail=told
         )
@@ -244,6 +248,7 @@ class Commands:
             state,
             at=now,
             actor=TRAINER,
+            by=by,
             signer=self._signer,
             step=receipt.step,
             detail=receipt.detail,

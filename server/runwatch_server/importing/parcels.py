@@ -87,7 +87,7 @@ class Parcel:
     def attempt(self, attempt: int) -> AttemptOpen:
         first = self.stretches(attempt)[0]
         return AttemptOpen(
-            token=self._ulid(hashlib.sha256(self.digest + bytes(str(attempt), "ascii")).digest()),
+            token=hashlib.sha256(self.digest + bytes(str(attempt), "ascii")).hexdigest(),
             started_at=float(first.times[0]),
             resume_step=int(first.steps[0]),
             live=False,

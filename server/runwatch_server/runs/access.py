@@ -1,9 +1,10 @@
-"""The run named in a request's path, if the caller may see it."""
+"""The run named in a request's path, if the caller may see it, and the attempt it comes from."""
 
 from typing import Annotated
 
-from fastapi import Depends
+from fastapi import Depends, Header
 
+from runwatch.messages import ATTEMPT_TOKEN_HEADER
 from runwatch.vocabulary import RunId
 from runwatch_server.auth.guard import CurrentPrincipal
 from runwatch_server.runs.queries import Run
@@ -28,3 +29,16 @@ VisibleRun = Annotated[Run, Depends(_visible_run)]
 
 VisibleRunId = Annotated[RunId, Depends(_visible_run_id)]
 """Only the run's id, checked in the same way, but usually without a query."""
+
+AttemptToken = Annotated[str, Header(alias=ATTEMPT_TOKEN_HEADER, max_length=128)]
+"""The token with which the trainer opened its attempt."""
+
+
+async def _proven_attempt(
+    run_id: VisibleRunId, services: CurrentServices, token: AttemptToken = ""
+) -> int:
+    return await services.runs.proven_attempt(run_id, token)
+
+
+ProvenAttempt = Annotated[int, Depends(_proven_attempt)]
+"""The number of the attempt that the request proves to come from. 403 if it proves none."""

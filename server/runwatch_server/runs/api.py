@@ -21,7 +21,8 @@ from runwatch.vocabulary import PolicyMode, RunId, RunState
 from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339, rfc3339_if_any
-from runwatch_server.runs.access import VisibleRun, VisibleRunId
+from runwatch_server.runs.access import AttemptToken, ProvenAttempt, VisibleRun, VisibleRunId
+from runwatch_server.runs.checks import check_proven
 from runwatch_server.runs.queries import Attempt, ListedRun, Run
 from runwatch_server.services import CurrentServices
 from runwatch_server.web.bodies import documented, json_body, json_response
@@ -181,16 +182,18 @@ async def delete_run(
 )
 async def open_attempt(
     services: CurrentServices,
+    principal: CurrentPrincipal,
     run_id: VisibleRunId,
     wanted: Annotated[AttemptOpen, Depends(json_body(AttemptOpen))],
     understands: Annotated[str, Header(alias=UNDERSTANDS_HEADER, max_length=256)] = "",
 ) -> Response:
-    """Open an attempt: one life of the run's processes. The same token gives the same attempt. A
-    trainer that understands `signatures` receives the secret that signs its commands."""
+    """Open an attempt: one life of the run's processes. The same token gives the same attempt, and
+    every further request about it must have that token. A trainer that understands `signatures`
+    receives the secret that signs its commands."""
     signer = services.signer
     can_check = SIGNATURES in understands.split()
     key = signer.current_key if can_check else None
-    attempt = await services.runs.open_attempt(run_id, wanted, signing_key=key)
+    attempt = await services.runs.open_attempt(run_id, wanted, by=principal.actor, signing_key=key)
     kept = attempt.signing_key
     if not can_check or kept is None or not signer.holds(kept):
         return json_response(AttemptOpened(attempt.attempt))
@@ -226,8 +229,12 @@ async def close_attempt(
     run_id: VisibleRunId,
     attempt: AttemptInPath,
     close: Annotated[AttemptClose, Depends(json_body(AttemptClose))],
+    token: AttemptToken = "",
 ) -> Response:
-    """Close an attempt that ends in order."""
+    """Close an attempt that ends in order. A key with the scope `control` needs no token: it closes
+    the attempt of a trainer that can no longer do so."""
+    if not principal.allows(KeyScope.CONTROL):
+        check_proven(attempt, await services.runs.proven_attempt(run_id, token))
     run = await services.runs.close_attempt(run_id, attempt, close, by=principal.actor)
     services.delivery.release(run_id)
     return json_response(_view(run, services))
@@ -241,9 +248,11 @@ async def close_attempt(
 async def heartbeat(
     services: CurrentServices,
     run_id: VisibleRunId,
+    proven: ProvenAttempt,
     beat: Annotated[Heartbeat, Depends(json_body(Heartbeat))],
 ) -> Response:
     """A sign of life with the current phase; the reply carries commands."""
+    check_proven(beat.attempt, proven)
     await services.runs.note_heartbeat(run_id, beat)
     commands = await services.delivery.pending(run_id, beat.attempt, beat.rank)
     return json_response(HeartbeatReply(services.clock.wall(), commands))

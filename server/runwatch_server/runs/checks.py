@@ -1,6 +1,7 @@
 """Checks before a run or one of its attempts may change."""
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -9,9 +10,17 @@ from runwatch.errors import InvalidInputError
 from runwatch.messages import TEXT_LIMIT, is_name
 from runwatch.ulids import is_ulid
 from runwatch.vocabulary import RunId
-from runwatch_server.errors import ConflictError, NotFoundError, UnprocessableError
+from runwatch_server.errors import (
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    UnprocessableError,
+)
 from runwatch_server.runs import queries
 from runwatch_server.runs.queries import Attempt, Run
+
+STALE_ATTEMPT: Final = "stale_attempt"
+"""Code of the refusal of an attempt that a newer one has replaced."""
 
 
 async def existing_run(connection: AsyncConnection, run_id: RunId) -> Run:
@@ -26,12 +35,21 @@ def check_current(run: Run, attempt: int) -> None:
     """Raises ConflictError unless this is the run's live attempt and the run goes on."""
     if attempt < run.current_attempt:
         raise ConflictError(
-            "stale_attempt",
+            STALE_ATTEMPT,
             f"Attempt {attempt} was fenced off by the newer attempt {run.current_attempt}.",
         )
     if run.state.is_ended:
         raise ConflictError(
             "run_ended", f"The run is {run.state}. Open a new attempt, or send with late=true."
+        )
+
+
+def check_proven(attempt: int, proven: int) -> None:
+    """Raises ForbiddenError unless a request is about the attempt that its token proves."""
+    if attempt != proven:
+        raise ForbiddenError(
+            "other_attempt",
+            f"attempt: found {attempt}, wanted {proven}, whose token the request has.",
         )
 
 

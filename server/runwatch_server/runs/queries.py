@@ -84,7 +84,7 @@ class Attempt:
 
     run_id: RunId
     attempt: int
-    token: str
+    token_hash: str
     live: bool
     started_at: float
     opened_at: float
@@ -284,7 +284,7 @@ async def insert_attempt(connection: AsyncConnection, attempt: Attempt) -> None:
         attempts.insert().values(
             run_id=attempt.run_id,
             attempt=attempt.attempt,
-            token=attempt.token,
+            token=attempt.token_hash,
             live=attempt.live,
             started_at=attempt.started_at,
             opened_at=attempt.opened_at,
@@ -301,6 +301,26 @@ async def find_attempt(connection: AsyncConnection, run_id: RunId, attempt: int)
     query = sa.select(attempts).where(attempts.c.run_id == run_id, attempts.c.attempt == attempt)
     row = (await connection.execute(query)).one_or_none()
     return None if row is None else _attempt(row)
+
+
+async def find_attempt_of_token(
+    connection: AsyncConnection, run_id: RunId, token_hash: str
+) -> int | None:
+    """The number of the attempt of a run that was opened with a token."""
+    of_token = (attempts.c.run_id == run_id) & (attempts.c.token == token_hash)
+    number: int | None = await connection.scalar(sa.select(attempts.c.attempt).where(of_token))
+    return number
+
+
+async def note_outlived(
+    connection: AsyncConnection, run_id: RunId, attempt: int, *, at: float
+) -> None:
+    """Notes that an attempt which nobody has closed still speaks after a newer one replaced it."""
+    is_first = attempts.c.outlived_at.is_(None) & attempts.c.closed_at.is_(None)
+    of_attempt = (attempts.c.run_id == run_id) & (attempts.c.attempt == attempt)
+    await connection.execute(
+        attempts.update().where(of_attempt, attempts.c.live, is_first).values(outlived_at=at)
+    )
 
 
 async def find_speaking_attempt(connection: AsyncConnection, run_id: RunId) -> int:
@@ -360,7 +380,7 @@ def _attempt(row: sa.Row[tuple[object, ...]]) -> Attempt:
     return Attempt(
         run_id=row.run_id,
         attempt=row.attempt,
-        token=row.token,
+        token_hash=row.token,
         live=row.live,
         started_at=row.started_at,
         opened_at=row.opened_at,

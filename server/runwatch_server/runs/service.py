@@ -1,8 +1,9 @@
 """Opens, changes and ends runs and their attempts."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -10,8 +11,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from runwatch.errors import InvalidInputError
 from runwatch.frames import END_OF_TIME
 from runwatch.messages import (
+    ATTEMPT_TOKEN_HEADER,
     MAX_CONFIG_BYTES,
     MAX_HOST_BYTES,
+    WRONG_ATTEMPT_TOKEN,
     AttemptClose,
     AttemptOpen,
     Heartbeat,
@@ -20,10 +23,10 @@ from runwatch.messages import (
 from runwatch.ulids import is_ulid
 from runwatch.vocabulary import PolicyMode, RunId, RunState
 from runwatch_server.audit.queries import AuditEntry, append_entry
-from runwatch_server.auth.keys import Principal
+from runwatch_server.auth.keys import Principal, hash_secret
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
-from runwatch_server.errors import ConflictError
+from runwatch_server.errors import ConflictError, ForbiddenError
 from runwatch_server.runs import queries
 from runwatch_server.runs.checks import (
     check_current,
@@ -64,7 +67,9 @@ class Runs:
         self._liveness = liveness
         self._removals = removals
         self._projects: dict[RunId, str] = {}
-        removals.on(self._forget_project, liveness.forget)
+        self._proven: dict[RunId, dict[str, int]] = {}
+        """Attempts by the hash of their token, which never changes."""
+        removals.on(self._forget, liveness.forget)
 
     async def listen(self) -> None:
         """Begins to listen to the runs that had not ended when the service stopped."""
@@ -125,6 +130,26 @@ class Runs:
             return (await self.find(run_id, principal)).project
         principal.check_project(project)
         return project
+
+    async def proven_attempt(self, run_id: RunId, token: str) -> int:
+        """The number of the attempt that was opened with a token. Raises ForbiddenError."""
+        token_hash = hash_secret(token)  # found by its hash: how long that takes tells nothing
+        number = self._proven.get(run_id, {}).get(token_hash)
+        if number is not None:
+            return number
+        async with self._database.read() as connection:
+            number = await queries.find_attempt_of_token(connection, run_id, token_hash)
+        if number is None:
+            found = "the token of no attempt of this run" if token else "none"
+            raise ForbiddenError(
+                WRONG_ATTEMPT_TOKEN,
+                f"{ATTEMPT_TOKEN_HEADER}: found {found}, wanted the one that the trainer opened "
+                "its attempt with.",
+            )
+        if len(self._proven) >= _MAX_CACHED:
+            self._proven.clear()
+        self._proven.setdefault(run_id, {})[token_hash] = number
+        return number
 
     async def find(self, run_id: RunId, principal: Principal) -> Run:
         """A run that the caller may see. Raises NotFoundError or ForbiddenError."""
@@ -210,14 +235,14 @@ class Runs:
         log.info("run %s was removed", run_id)
 
     async def open_attempt(
-        self, run_id: RunId, wanted: AttemptOpen, *, signing_key: str | None = None
+        self, run_id: RunId, wanted: AttemptOpen, *, by: str, signing_key: str | None = None
     ) -> Attempt:
         """The attempt of a token; a new live one fences off all before it.
 
         `signing_key` is the key of the secret that the trainer is about to receive; an attempt
-        keeps the one that it was opened with.
+        keeps the one that it was opened with. `by` is the actor for the audit, in which is what
+        was opened beside an attempt that nobody had closed.
         """
-        check_text("token", wanted.token, is_ulid(wanted.token), "a ULID (26 letters)")
         if not 0 <= wanted.started_at < END_OF_TIME:
             found = f"{wanted.started_at:g}"
             raise InvalidInputError(
@@ -227,14 +252,15 @@ class Runs:
         check_document("host", wanted.host, most=MAX_HOST_BYTES)
 
         async def work(connection: AsyncConnection) -> tuple[Attempt, bool]:
-            await existing_run(connection, run_id)
+            run = await existing_run(connection, run_id)
             known = await queries.list_attempts(connection, run_id)
             for attempt in known:
-                if attempt.token == wanted.token:
+                if attempt.token_hash == token_hash:
                     return attempt, False
             number = max((attempt.attempt for attempt in known), default=0) + 1
             opened = replace(self._attempt(run_id, number, wanted), signing_key=signing_key)
             await queries.insert_attempt(connection, opened)
+            await self._audit_beside(connection, run, known, opened, by)
             if wanted.live:
                 await queries.update_run(
                     connection,
@@ -245,12 +271,29 @@ class Runs:
                 )
             return opened, True
 
+        token_hash = hash_secret(wanted.token)
         attempt, is_new = await self._database.write(work, of=run_id)
         if is_new and attempt.live:
             now = self._clock.monotonic()
             self._liveness.open_attempt(run_id, attempt.attempt, now=now)
             log.info("run %s: attempt %d opened", run_id, attempt.attempt)
         return attempt
+
+    async def _audit_beside(
+        self,
+        connection: AsyncConnection,
+        run: Run,
+        known: Sequence[Attempt],
+        opened: Attempt,
+        by: str,
+    ) -> None:
+        """Names the key that opened an attempt beside one which its trainer has not closed: that
+        one was killed, or it goes on, and somebody else has taken its place."""
+        for attempt in known:
+            if attempt.attempt == run.current_attempt and attempt.closed_at is None:
+                deed = "attempt_replaced" if opened.live else "attempt_added"
+                detail = {"attempt": opened.attempt, "beside": attempt.attempt}
+                await self._audit(connection, run, deed, by, detail)
 
     async def list_attempts(
         self, run_id: RunId, *, after: int = 0, limit: int | None = None
@@ -311,8 +354,15 @@ class Runs:
         if attempt is None or heartbeat.attempt > run.current_attempt:
             raise unknown_attempt(heartbeat.attempt)
         check_rank(heartbeat.rank, attempt)
+        if heartbeat.attempt < run.current_attempt:
+            await self._note_outlived(run_id, heartbeat.attempt)
         check_current(run, heartbeat.attempt)
         self._liveness.note_heartbeat(run_id, heartbeat, now=self._clock.monotonic())
+
+    async def _note_outlived(self, run_id: RunId, attempt: int) -> None:
+        now = self._clock.wall()
+        note = partial(queries.note_outlived, run_id=run_id, attempt=attempt, at=now)
+        await self._database.write(note, of=run_id)
 
     async def _audit(
         self,
@@ -333,14 +383,15 @@ class Runs:
         )
         await append_entry(connection, entry)
 
-    def _forget_project(self, run_id: RunId) -> None:
+    def _forget(self, run_id: RunId) -> None:
         self._projects.pop(run_id, None)
+        self._proven.pop(run_id, None)
 
     def _attempt(self, run_id: RunId, number: int, wanted: AttemptOpen) -> Attempt:
         return Attempt(
             run_id=run_id,
             attempt=number,
-            token=wanted.token,
+            token_hash=hash_secret(wanted.token),
             live=wanted.live,
             started_at=wanted.started_at,
             opened_at=self._clock.wall(),

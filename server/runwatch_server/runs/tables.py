@@ -30,7 +30,7 @@ attempts = sa.Table(
     metadata,
     sa.Column("run_id", sa.String(26), primary_key=True),
     sa.Column("attempt", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("token", sa.String(64), nullable=False),
+    sa.Column("token", sa.String(64), nullable=False),  # its SHA-256, in hexadecimal
     sa.Column("live", sa.Boolean, nullable=False),
     sa.Column("started_at", sa.Double, nullable=False),  # by the trainer's clock
     sa.Column("opened_at", sa.Double, nullable=False),
@@ -43,5 +43,6 @@ attempts = sa.Table(
     sa.Column("reason", sa.Text),
     sa.Column("last_step", sa.BigInteger),
     sa.Column("signing_key", sa.String(16)),  # fingerprint; null: its commands are not signed
+    sa.Column("outlived_at", sa.Double),  # when it first spoke after a newer one had replaced it
     sa.UniqueConstraint("run_id", "token", name="uq_attempts_token"),
 )

@@ -11,7 +11,7 @@ from runwatch.layouts import Layout
 from runwatch.vocabulary import RunId
 from runwatch_server.errors import ConflictError, UnprocessableError
 from runwatch_server.runs import queries as run_queries
-from runwatch_server.runs.checks import check_rank, unknown_attempt
+from runwatch_server.runs.checks import STALE_ATTEMPT, check_rank, unknown_attempt
 from runwatch_server.telemetry import ingest_queries as queries
 from runwatch_server.telemetry.frame_rows import StreamState
 from runwatch_server.telemetry.packs.queries import packed_checksum
@@ -99,7 +99,7 @@ async def _check_attempt(
         return
     if attempt != state.current_attempt:
         raise ConflictError(
-            "stale_attempt",
+            STALE_ATTEMPT,
             f"Attempt {attempt} is not the live one (that is {state.current_attempt}); its "
             "remaining frames can be sent with late=true.",
         )

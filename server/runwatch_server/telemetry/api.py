@@ -18,7 +18,7 @@ from runwatch_server.auth.guard import CurrentPrincipal, require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.clock import rfc3339
 from runwatch_server.errors import UnprocessableError, UnsupportedTypeError
-from runwatch_server.runs.access import VisibleRunId
+from runwatch_server.runs.access import ProvenAttempt, VisibleRunId
 from runwatch_server.services import CurrentServices
 from runwatch_server.telemetry.events import RecordedEvent, list_events
 from runwatch_server.web.bodies import documented, json_response
@@ -93,6 +93,7 @@ async def put_layout(
     services: CurrentServices,
     run_id: RunId,
     project: FillingProject,
+    _: ProvenAttempt,
     layout_hash: str,
 ) -> Response:
     """Register the columns of frames: `{"layers": [{"name": ...}], "stats": [...]}`."""
@@ -126,6 +127,7 @@ async def put_frame(
     principal: CurrentPrincipal,
     run_id: RunId,
     project: FillingProject,
+    proven: ProvenAttempt,
     late: bool = False,
 ) -> Response:
     """Store a frame. The answer comes once it is on disk; sending the same frame again succeeds.
@@ -137,9 +139,13 @@ async def put_frame(
     content_type = request.headers.get("Content-Type", "").split(";")[0].strip().lower()
     body, sender = await request.body(), principal.key_id
     if content_type == CONTENT_TYPE:
-        receipted = await services.ingest.put_frame(run_id, body, late=late, sender=sender)
+        receipted = await services.ingest.put_frame(
+            run_id, body, proven=proven, late=late, sender=sender
+        )
     elif content_type == "application/json":
-        receipted = await services.ingest.put_json_frame(run_id, body, late=late, sender=sender)
+        receipted = await services.ingest.put_json_frame(
+            run_id, body, proven=proven, late=late, sender=sender
+        )
     else:
         raise UnsupportedTypeError(
             "unsupported_type",

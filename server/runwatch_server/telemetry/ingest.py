@@ -4,6 +4,7 @@ import asyncio
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -17,8 +18,10 @@ from runwatch.layouts import Layout
 from runwatch.vocabulary import RunId
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
-from runwatch_server.runs.checks import run_not_found
+from runwatch_server.errors import ConflictError
+from runwatch_server.runs.checks import STALE_ATTEMPT, check_proven, run_not_found
 from runwatch_server.runs.liveness import Liveness
+from runwatch_server.runs.queries import note_outlived
 from runwatch_server.telemetry import ingest_queries as queries
 from runwatch_server.telemetry.admission import Received, check_contents, is_to_be_stored
 from runwatch_server.telemetry.committed_frames import Committed, CommittedFrame
@@ -101,12 +104,14 @@ class Ingest:
         self._names = MetricNames(database, most=metrics_per_run)
 
     async def put_frame(
-        self, run_id: RunId, body: bytes, *, late: bool, sender: str = ""
+        self, run_id: RunId, body: bytes, *, proven: int, late: bool, sender: str = ""
     ) -> IngestResult:
-        """Store a frame in binary form. `sender` is whoever is charged for what it takes unpacked.
-        Raises FrameError or ServiceError."""
+        """Store a frame in binary form. `proven` is the attempt that its sender has proved to be,
+        and `sender` whoever is charged for what it takes unpacked. Raises FrameError or
+        ServiceError."""
         self._check_disk()
         header, block = split_frame(body)
+        check_proven(header.attempt, proven)
         self._charge(sender, header.block_bytes)
         if header.block_bytes <= _INLINE_BYTES:
             return await self._put(run_id, unpack_block(header, block), body, late=late)
@@ -135,20 +140,23 @@ class Ingest:
         )
 
     async def put_json_frame(
-        self, run_id: RunId, body: bytes, *, late: bool, sender: str = ""
+        self, run_id: RunId, body: bytes, *, proven: int, late: bool, sender: str = ""
     ) -> IngestResult:
         """The same for a frame in JSON form."""
         self._check_disk()
         num_bytes = _PER_JSON_BYTE * len(body)
         self._charge(sender, num_bytes)
         if num_bytes <= _INLINE_BYTES:
-            return await self._put_json(run_id, body, late=late)
+            return await self._put_json(run_id, body, proven=proven, late=late)
         async with self._frame_budget.room(sender, num_bytes):
-            return await self._put_json(run_id, body, late=late)
+            return await self._put_json(run_id, body, proven=proven, late=late)
 
-    async def _put_json(self, run_id: RunId, body: bytes, *, late: bool) -> IngestResult:
+    async def _put_json(
+        self, run_id: RunId, body: bytes, *, proven: int, late: bool
+    ) -> IngestResult:
         check_json_texts("frame", body)
         parsed = await asyncio.to_thread(parse_json_frame, body)
+        check_proven(parsed.attempt, proven)
         layout = await self._layout(run_id, parsed.layout)
         frame, encoded = await asyncio.to_thread(_encoded, parsed, layout, self._clock.wall())
         return await self._store(
@@ -175,9 +183,14 @@ class Ingest:
         refused = await self._names.refused(run_id, names)
         if refused:
             received = await asyncio.to_thread(_without, received, refused)
-        receipted, project = await self._database.write(
-            lambda connection: self._insert(connection, received, refused), of=run_id
-        )
+        try:
+            receipted, project = await self._database.write(
+                lambda connection: self._insert(connection, received, refused), of=run_id
+            )
+        except ConflictError as error:
+            if error.code == STALE_ATTEMPT:
+                await self._note_outlived(run_id, received.frame.attempt)
+            raise
         if receipted.duplicate:
             self._observer.observe_duplicate()
         else:
@@ -185,6 +198,10 @@ class Ingest:
             self._observer.observe_refused_metrics(len(refused))
             self._notify(received, project)
         return receipted
+
+    async def _note_outlived(self, run_id: RunId, attempt: int) -> None:
+        note = partial(note_outlived, run_id=run_id, attempt=attempt, at=self._clock.wall())
+        await self._database.write(note, of=run_id)
 
     def _notify(self, received: Received, project: str) -> None:
         """Notify the listeners of what was just committed."""

@@ -11,7 +11,7 @@ from runwatch.alerts import AlertState
 from runwatch.rules import IN_CODE, Evaluator, Rows, Rule
 from runwatch.rules.rule_tests import RuleTest, load_rule_tests, run_rule_tests
 from runwatch_server.alerts.absence.rules import rank_lost, run_lost
-from runwatch_server.alerts.failures.rule import RULE as RUN_FAILED
+from runwatch_server.alerts.failures.rule import FAILED, REPLACED
 from runwatch_server.alerts.groups.outlier import RULE as GROUP_OUTLIER
 
 
@@ -42,7 +42,7 @@ def test_a_built_in_rule_says_what_it_saw_why_and_what_to_do(rule: Rule) -> None
 
 
 def rules_with_runbooks() -> tuple[Rule, ...]:
-    return (*IN_CODE, run_lost(60), rank_lost(60), RUN_FAILED, GROUP_OUTLIER, *pack())
+    return (*IN_CODE, run_lost(60), rank_lost(60), FAILED, REPLACED, GROUP_OUTLIER, *pack())
 
 
 def test_no_summary_speaks_of_one_layers_or_of_none() -> None:

@@ -17,6 +17,8 @@ from runwatch.commands import Command, Receipt
 from runwatch.frames import Frame
 from runwatch.layouts import Layout
 from runwatch.messages import (
+    ATTEMPT_TOKEN_HEADER,
+    WRONG_ATTEMPT_TOKEN,
     AttemptClose,
     AttemptOpen,
     AttemptOpened,
@@ -88,6 +90,12 @@ class StubService:
         """Every step stored, in the order of the sequence numbers."""
         ordered = [self.frames[key] for key in sorted(self.frames)]
         return [frame.first_step + i for frame in ordered for i in range(frame.num_steps)]
+
+    def check_proof(self, path: str, token: str | None) -> None:
+        """Whatever is about an attempt must prove that it comes from one that was opened."""
+        is_opening = path.endswith(("/runs", "/attempts"))
+        if not is_opening and token not in self.attempts:
+            raise Refusal(403, WRONG_ATTEMPT_TOKEN)
 
     def answer(  # noqa: C901  one flat table of routes
         self, method: str, path: str, query: dict[str, list[str]], body: bytes
@@ -204,6 +212,7 @@ class _Handler(BaseHTTPRequestHandler):
                 status = 302 if fault is Fault.MOVED else 200
                 self._reply(status, b"<html>Please log in</html>", "text/html")
             else:
+                self.service.check_proof(parts.path, self.headers.get(ATTEMPT_TOKEN_HEADER))
                 message = self.service.answer(self.command, parts.path, parse_qs(parts.query), body)
                 if fault is Fault.DROP_REPLY:
                     self._hang_up()

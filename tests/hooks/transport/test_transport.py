@@ -443,6 +443,7 @@ def test_spool_files_are_private(tmp_path: Path) -> None:
 
     modes = {path.stat().st_mode & 0o777 for path in transport.spool_path.iterdir()}
     assert (modes, transport.spool_path.stat().st_mode & 0o777) == ({0o600}, 0o700)
+    assert ATTEMPT.token not in str(transport.spool_path)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="niceness of a thread: Linux")

@@ -86,7 +86,7 @@ class Bench:
         known = await self.runs.list_attempts(RUN)
         token = ulid(2 + len(known), bytes(10))
         opened = AttemptOpen(token, 0.0, world_size=num_ranks, allow=ACTION_KINDS)
-        return (await self.runs.open_attempt(RUN, opened)).attempt
+        return (await self.runs.open_attempt(RUN, opened, by="a test")).attempt
 
     async def send(
         self,
@@ -125,7 +125,7 @@ class Bench:
             if rank or not num
             else np.tile(np.array([1.0, 1.0, *nonfinite], np.float32), (num, 1)),
         )
-        await self.ingest.put_frame(RUN, encode_frame(frame), late=late)
+        await self.ingest.put_frame(RUN, encode_frame(frame), proven=attempt, late=late)
 
     async def settle(self) -> None:
         """Wait until all that was taken in is judged."""
@@ -168,7 +168,7 @@ class Bench:
         detail: dict[str, Scalar] | None = None,
     ) -> None:
         receipt = Receipt(command_id, attempt, rank, state, step, detail or {})
-        await self.alerting.commands.receive(command_id, receipt)
+        await self.alerting.commands.receive(command_id, receipt, by="a test")
 
 
 def healthy(count: int) -> list[float]:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 import urllib3
 from tests.faults.sender import Sender
+from tests.proofs import proof
 from tests.waiting import LONGEST_S, until
 
 from runwatch_server.secret_files import admin_key_in
@@ -164,7 +165,8 @@ def test_a_stop_does_not_wait_for_long_polls(serve: Callable[..., Served]) -> No
     sender = Sender.open(served.url, key)
     path = f"/api/v1/runs/{sender.run_id}/commands/next?attempt=1&wait_s=30"
     with closing(HTTPConnection(urlsplit(served.url).netloc, timeout=LONGEST_S)) as poll:
-        poll.request("GET", path, headers={"Authorization": f"Bearer {key}"})
+        headers = {"Authorization": f"Bearer {key}", **proof(sender.run_id)}
+        poll.request("GET", path, headers=headers)
         Sender.open(served.url, key)  # connects after it: once it is answered, the poll is heard
 
         assert served.stop() == 0

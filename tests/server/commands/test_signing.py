@@ -6,6 +6,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
+from tests.proofs import token_of
 from tests.server.harness import Api, Storage, both_engines, new_id, serve
 
 from runwatch.commands import Command
@@ -42,7 +43,7 @@ async def open_signed(api: Api, run_id: RunId, token: str) -> AttemptOpened:
 async def new_signed_run(api: Api) -> tuple[RunId, AttemptOpened]:
     run_id = new_id()
     await api.json("POST", "/runs", json={"run_id": run_id, "name": "test"})
-    return run_id, await open_signed(api, run_id, new_id())
+    return run_id, await open_signed(api, run_id, token_of(run_id))
 
 
 async def told(api: Api, run_id: RunId) -> list[Command]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.proofs import token_of
 from tests.server.harness import Api, Storage, frame, serve
 from tests.server.notify.sink import running_sink
 from tests.waiting import LONGEST_S, until_told
@@ -64,7 +65,7 @@ async def test_a_command_reaches_the_trainer_at_the_other_replica(
 ) -> None:
     first, second = replicas
     run_id = await first.new_run()
-    await first.json("POST", f"/runs/{run_id}/attempts", json={"token": "0" * 25 + "1"} | LIVE)
+    await first.json("POST", f"/runs/{run_id}/attempts", json={"token": token_of(run_id, 2)} | LIVE)
     poll = f"/runs/{run_id}/commands/next?attempt=2&rank=0&wait_s=25"
     waiting = asyncio.create_task(first.json("GET", poll))
     await asyncio.sleep(0)

@@ -164,12 +164,12 @@ async def test_an_ended_run_takes_frames_only_late(api: Api) -> None:
     assert late.status_code == 200
 
 
-async def test_an_attempt_that_was_never_opened_is_unknown(api: Api) -> None:
+async def test_nobody_can_prove_to_be_an_attempt_that_was_never_opened(api: Api) -> None:
     run_id = await api.new_run()
 
     found = await refusal(api, run_id, encode_frame(frame(1, [1.0], attempt=7)))
 
-    assert found == (404, "unknown_attempt")
+    assert found == (403, "wrong_attempt_token")
 
 
 async def test_a_run_that_is_not_there_takes_no_frame(api: Api) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+from tests.proofs import proof
 from tests.server.harness import LAYOUT, Api, both_engines, frame, new_id
 
 from runwatch.frames import Event
@@ -172,7 +173,7 @@ async def test_a_number_that_no_column_holds_is_refused(api: Api) -> None:
 async def test_places_beyond_64_bits_are_refused_where_they_are_read(api: Api) -> None:
     run_id = await api.new_run()
     replies = [
-        await api.call("GET", path)
+        await api.call("GET", path, headers=proof(run_id))
         for path in (
             f"/audit?next_token={HUGE}",
             f"/notifications?next_token={HUGE}",

@@ -33,11 +33,11 @@ from runwatch_server.alerts.evaluation.consequences import Consequences
 from runwatch_server.alerts.recording.transitions import News, record
 from runwatch_server.alerts.records import Resolution
 from runwatch_server.commands.queries import find_addressee
-from runwatch_server.rules.own_names import GROUP_OUTLIER, RANK_LOST, RUN_FAILED, RUN_LOST
+from runwatch_server.rules.own_names import GROUP_OUTLIER, OUTLAST_RUNS, RANK_LOST, RUN_LOST
 from runwatch_server.runs.rank_activity import RankFacts
 from runwatch_server.telemetry.host_queries import find_hosts
 
-_OF_NO_SILENCE: Final = IN_CODE_NAMES | {GROUP_OUTLIER, RUN_FAILED}
+_OF_NO_SILENCE: Final = IN_CODE_NAMES | OUTLAST_RUNS | {GROUP_OUTLIER}
 """The service's own rules that are judged elsewhere; like RunLost they have no hash."""
 
 

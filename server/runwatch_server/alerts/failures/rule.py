@@ -1,6 +1,8 @@
-"""The rule RunFailed: a run ended with an error, and nobody has started it again.
+"""The rules RunFailed (a run ended with an error, and nobody has started it again) and
+AttemptReplaced (an attempt goes on, though another was opened in its place).
 
-Not a rule over rows, since a run that has ended sends none: it is judged here, from what is stored.
+Not rules over rows, since a run that has ended sends none, and those of an attempt that was
+replaced are refused: they are judged here, from what is stored.
 """
 
 from dataclasses import replace
@@ -13,12 +15,12 @@ from runwatch.rules.reporting import transition
 from runwatch.rules.templates import Template
 from runwatch.vocabulary import Severity
 from runwatch_server.alerts.failures.queries import Failure
-from runwatch_server.rules.own_names import RUN_FAILED
+from runwatch_server.rules.own_names import ATTEMPT_REPLACED, RUN_FAILED
 
 _MOST_SHOWN: Final = 200
 """Characters of the reason in the summary, which has one line."""
 
-RULE: Final = Rule(
+FAILED: Final = Rule(
     name=RUN_FAILED,
     severity=Severity.CRITICAL,
     summary=Template("the run failed after step {step}"),
@@ -29,6 +31,20 @@ RULE: Final = Rule(
     runbook="docs/runbooks/run-failed.md",
     document={"builtin": RUN_FAILED, "version": 1},
 )
+REPLACED: Final = Rule(
+    name=ATTEMPT_REPLACED,
+    severity=Severity.CRITICAL,
+    summary=Template("two trainers report to this run"),
+    description=Template(
+        "The older one trains on, but nobody watches it any more: its data waits in its spool, and "
+        "commands go to the newer one. The audit names the key that opened the newer attempt. "
+        "Either the run was started twice, or somebody who has a key of the project has taken its "
+        "place."
+    ),
+    runbook="docs/runbooks/attempt-replaced.md",
+    document={"builtin": ATTEMPT_REPLACED, "version": 1},
+)
+_RULES: Final = {rule.name: rule for rule in (FAILED, REPLACED)}
 
 
 def transition_of(failure: Failure, now: float) -> Transition:
@@ -36,7 +52,7 @@ def transition_of(failure: Failure, now: float) -> Transition:
     onset = Moment(failure.last_step, failure.at)
     fired = Moment(failure.last_step, now)
     told = transition(
-        RULE,
+        _RULES[failure.rule],
         Change(Alert(AlertState.FIRING, onset, fired), Reason.HELD),
         None,
         Episode(failure.attempt, 0, Culprits(), now - failure.at),

@@ -160,7 +160,7 @@ async def lose(bench: Bench, num_runs: int) -> None:
     for number in range(num_runs):
         run_id = RunId(ulid(100 + number, bytes(10)))
         await bench.runs.open(RunOpen(run_id, "lost"), ADMIN)
-        await bench.runs.open_attempt(run_id, AttemptOpen(ulid(1, bytes(10)), 0.0))
+        await bench.runs.open_attempt(run_id, AttemptOpen(ulid(1, bytes(10)), 0.0), by="a test")
     bench.clock.advance(61)
 
 

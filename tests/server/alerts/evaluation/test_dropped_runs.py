@@ -52,7 +52,7 @@ def test_runs_beyond_those_that_are_held_are_judged_as_if_they_were(
     async def send(bench: Bench, run_id: RunId, seq: int) -> None:
         first_step, part = parts[seq]
         sent = frame(seq + 1, part, first_step=first_step)
-        await bench.ingest.put_frame(run_id, encode_frame(sent), late=False)
+        await bench.ingest.put_frame(run_id, encode_frame(sent), proven=1, late=False)
         await until_so(lambda: bench.alerting.evaluators.is_drained(run_id))
 
     async def story(bench: Bench, run_id: RunId) -> list[tuple[object, ...]]:

@@ -324,7 +324,9 @@ def test_runs_that_wait_for_their_judges_leave_readers_to_others(
             monkeypatch.setattr(ThreadJudging, "open", open_in_turn)
             run_ids = [await opened(bench) for _ in range(_MORE_THAN_READERS)]
             for run_id in run_ids:
-                await bench.ingest.put_frame(run_id, encode_frame(frame(1, [2.0])), late=False)
+                await bench.ingest.put_frame(
+                    run_id, encode_frame(frame(1, [2.0])), proven=1, late=False
+                )
             await until_so(lambda: len(waiting) == len(run_ids))
 
             await bench.database.ping()
@@ -340,5 +342,5 @@ async def opened(bench: Bench) -> RunId:
     """A run beside the bench's own."""
     run_id = new_id()
     await bench.runs.open(RunOpen(run_id, "another"), ADMIN)
-    await bench.runs.open_attempt(run_id, AttemptOpen(run_id, 0.0))
+    await bench.runs.open_attempt(run_id, AttemptOpen(run_id, 0.0), by="a test")
     return run_id

@@ -122,7 +122,7 @@ async def test_a_run_that_never_made_a_step_wakes_nobody(bench: Bench) -> None:
 async def test_a_failure_that_is_sent_afterwards_wakes_nobody(trained: Bench) -> None:
     await end(trained, "finished")
     brought_in = AttemptOpen(ulid(77, bytes(10)), 0.0, live=False)
-    attempt = (await trained.runs.open_attempt(RUN, brought_in)).attempt
+    attempt = (await trained.runs.open_attempt(RUN, brought_in, by="a test")).attempt
     await trained.send(healthy(100), first_step=0, attempt=attempt, late=True)
     await trained.settle()
     await end(trained, attempt=attempt)

@@ -27,7 +27,9 @@ async def open_group(bench: Bench, *, num_runs: int = 5, group: str = "seeds") -
     for number in range(num_runs):
         run_id = run_of(number)
         await bench.runs.open(RunOpen(run_id, f"seed {number}", group=group), ADMIN)
-        await bench.runs.open_attempt(run_id, AttemptOpen(ulid(2000 + number, bytes(10)), 0.0))
+        await bench.runs.open_attempt(
+            run_id, AttemptOpen(ulid(2000 + number, bytes(10)), 0.0), by="a test"
+        )
 
 
 async def train(bench: Bench, number: int, *, loss: float, seq: int, num_steps: int = 256) -> None:
@@ -44,7 +46,7 @@ async def train(bench: Bench, number: int, *, loss: float, seq: int, num_steps: 
         metric_names=("loss",),
         metrics=(loss + noise).reshape(num_steps, 1),
     )
-    await bench.ingest.put_frame(run_of(number), encode_frame(frame), late=False)
+    await bench.ingest.put_frame(run_of(number), encode_frame(frame), proven=1, late=False)
 
 
 async def train_all(bench: Bench, *, laggard: float, seq: int, num_runs: int = 5) -> None:
