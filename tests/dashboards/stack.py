@@ -7,6 +7,7 @@ PostgreSQL.
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping

@@ -5,6 +5,7 @@ migrated under it; then it is started again on them, as after a crash in the mid
 """
 
 import io
+import re
 import subprocess
 import tarfile
 from collections.abc import Iterator
@@ -70,6 +71,7 @@ def test_old_and_new_replicas_share_one_database_and_lose_nothing(
     new = RealService(tmp_path / "new", database_url=url)
     try:
         old.start()
+        old.admin_key = old.admin_key or _printed_key(old)
         before = revision(postgres, database)
         opened = Sender.open(old.url, old.create_key("ingest"))
         by_old = RecordingSender.after(opened, history)
@@ -95,6 +97,13 @@ def test_old_and_new_replicas_share_one_database_and_lose_nothing(
     query = partial(postgres.execute, database=database)
     note_frames(history, query, [opened.run_id])
     assert violations(history) == []
+
+
+def _printed_key(old: RealService) -> str:
+    """Of versions that print the first admin key into their log."""
+    found = re.search(r"RUNWATCH_TOKEN=(runwatch_\S+)", old.log.read_text())
+    assert found is not None, old.log.read_text()
+    return found.group(1)
 
 
 def _use_both(by_old: Sender, by_new: Sender, *, first: int) -> None:

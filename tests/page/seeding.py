@@ -250,9 +250,7 @@ def send_nan(
     return run_id
 
 
-def send_long(
-    sender: Sender, *, num_steps: int = 1_000_000, layers_from: int = 985_000
-) -> RunId:
+def send_long(sender: Sender, *, num_steps: int = 1_000_000, layers_from: int = 985_000) -> RunId:
     """Many steps; its 300 layers are recorded over the last of them."""
     run_id = sender.open(f"gpt-13b, {num_steps} steps", owner="noor")
     layout = layout_of(300)

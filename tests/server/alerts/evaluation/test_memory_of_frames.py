@@ -85,7 +85,7 @@ async def send_wide(bench: Bench, num_frames: int, *, num_steps: int) -> None:
             metric_names=names,
             metrics=np.zeros((num_steps, 512)),
         )
-        await bench.ingest.put_frame(RUN, encode_frame(frame), late=False)
+        await bench.ingest.put_frame(RUN, encode_frame(frame), proven=1, late=False)
 
 
 async def next_of(bench: Bench, first_seq: int) -> Batch | None:
