@@ -92,7 +92,7 @@ class Api:
             _, _, command_id, _ = path.split("/")
             found = (await self.call("GET", f"/commands/{command_id}")).json()
             return proof(found["run_id"], found["attempt"]) if "run_id" in found else {}
-        query = arguments.get("params") or {}
+        query: Mapping[str, Any] = arguments.get("params") or {}
         if "attempt" in query:
             path = f"{path}?attempt={query['attempt']}"
         body = arguments.get("content") or json.dumps(arguments.get("json")).encode()

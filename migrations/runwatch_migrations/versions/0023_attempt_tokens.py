@@ -19,8 +19,13 @@ depends_on = None
 def upgrade() -> None:
     op.add_column("attempts", sa.Column("outlived_at", sa.Double))
     # The column keeps its name: a replica of the version before reads it until it is upgraded.
-    names = ("run_id", "attempt", "token")
-    attempts = sa.table("attempts", *(sa.column(name) for name in names))
+    text = sa.Text()
+    attempts = sa.table(
+        "attempts",
+        sa.column("run_id", text),
+        sa.column("attempt", sa.Integer()),
+        sa.column("token", text),
+    )
     for run_id, attempt, token in op.get_bind().execute(sa.select(attempts)).all():
         of_attempt = (attempts.c.run_id == run_id) & (attempts.c.attempt == attempt)
         token_hash = hashlib.sha256(token.encode()).hexdigest()

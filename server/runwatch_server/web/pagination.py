@@ -28,7 +28,8 @@ def answer_of(
     found: Sequence[T], limit: int, place: Callable[[T], object], view: Callable[[T], V]
 ) -> tuple[list[V], str | None]:
     """The same as views, and no more of them than fit into MOST_BYTES, but at least one."""
-    shown, room = [], MOST_BYTES
+    shown: list[V] = []
+    room = MOST_BYTES
     for item in found[:limit]:
         shown.append(view(item))
         room -= len(msgspec.json.encode(shown[-1]))

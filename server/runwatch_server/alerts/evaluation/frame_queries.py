@@ -93,7 +93,9 @@ async def find_frames(
     return [StoredFrame(HotFrame.of(row, row.body), row.late) for row in found]
 
 
-def _frames_of(run_id: RunId, key: StreamKey, first_seq: int, last_seq: int) -> sa.Select[Any]:
+def _frames_of(
+    run_id: RunId, key: StreamKey, first_seq: int, last_seq: int
+) -> sa.Select[*tuple[Any, ...]]:
     return (
         sa.select(*HOT_COLUMNS, frames.c.late)
         .where(
