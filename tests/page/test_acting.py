@@ -46,6 +46,8 @@ def test_what_is_ordered_on_the_page_is_carried_out(
     trip = page.locator(".trip", has_text="0.25 ×").first
     expect(trip.locator(".station-done", has_text="Applied")).to_be_visible()
 
+    # Its receipt came at once; that there is a checkpoint comes with the next frame.
+    until(lambda: visitor.ask(f"/runs/{run_id}/checkpoints")["checkpoints"])
     page.get_by_role("button", name="Roll back").click()
     dialog = page.get_by_role("dialog", name="Roll back")
     go = dialog.get_by_role("button", name="Roll back")
