@@ -33,7 +33,9 @@ TEST_OPTIONS ?=
 # Tests wait for other processes a third of their time: one worker more than there are processors. A
 # file is one worker's, with the service and the browser that its tests share.
 WORKERS ?= $(shell echo $$(( $$(nproc) + 1 )))
-SPREAD = -n $(WORKERS) --dist loadfile
+# The files come in their order, whose first folders have the longest tests: the end is soon reached
+# by all workers.
+SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PYTEST = $(BIN)/python -m pytest $(SPREAD)
 
 # Images of machines often set it. Tests start hundreds of processes, and each would compile our code
@@ -163,7 +165,7 @@ $(LOWEST)/.installed: $(STAMP) constraints-lowest.txt
 $(LOWEST_HOOK)/.installed: $(STAMP) constraints-lowest.txt
 	@echo "==> Installing the oldest versions that are allowed, PyTorch too, into $(LOWEST_HOOK)"
 	@$(BIN)/python -m venv --clear $(LOWEST_HOOK)
-	@$(LOWEST_HOOK)/bin/python -m pip --disable-pip-version-check install --quiet --progress-bar on \
+	@$(LOWEST_HOOK)/bin/python -m pip --disable-pip-version-check install --quiet --no-compile \
 	    $(PIP_OPTIONS) -c constraints-lowest.txt -e '.[server,postgres,arrow,torch]' \
 	    $$(grep -E '^(hypothesis|pytest|pytest-xdist|torchdata)==' constraints.txt)
 	@touch $@

@@ -10,8 +10,8 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.heavy
 
-STEPS = 1500
-FAULTS = ("--fault-at", "600", "--fault-at", "1100", "--fault-factor", "300")
+STEPS = 900
+FAULTS = ("--fault-at", "400", "--fault-at", "700", "--fault-factor", "300")
 
 
 def test_five_kills_lose_no_step_and_change_no_alert(tmp_path: Path, service: RealService) -> None:
@@ -21,7 +21,7 @@ def test_five_kills_lose_no_step_and_change_no_alert(tmp_path: Path, service: Re
     rough = watched_by(service, number=2)
     job = Trainer(tmp_path / "rough", *FAULTS, environment=rough, steps=STEPS)
     for killing in range(5):
-        job.wait_for_steps(200 + 250 * killing)
+        job.wait_for_steps(150 + 130 * killing)
         service.kill()
         service.start()
 

@@ -269,12 +269,12 @@ def send_long(sender: Sender, *, num_steps: int = 1_000_000, layers_from: int = 
     return run_id
 
 
-def send_ranks(sender: Sender, num_ranks: int = 4) -> RunId:
-    """One rank a hundred steps behind, and slower."""
+def send_ranks(sender: Sender, num_ranks: int = 4, *, num_steps: int = 400) -> RunId:
+    """One rank a quarter of the steps behind, and slower."""
     run_id = sender.open(f"{num_ranks} ranks", world_size=num_ranks)
     for rank in range(num_ranks):
         stream = Stream(sender, run_id, rank=rank)
-        metrics = curve(0, 300 if rank == 2 else 400)
+        metrics = curve(0, num_steps * 3 // 4 if rank == 2 else num_steps)
         metrics["step_time"] *= 1.5 if rank == 2 else 1.0
         stream.send(0, metrics, events=[_event(0, "host", hostname=f"gpu-node-{rank // 2}")])
     return run_id
