@@ -18,7 +18,7 @@ from runwatch_server.alerts.recording.transitions import record as record_transi
 from runwatch_server.alerts.records import Resolution
 from runwatch_server.commands.queries import find_addressee
 from runwatch_server.commands.records import Addressee
-from runwatch_server.rules.own_names import RUN_FAILED
+from runwatch_server.rules.own_names import OUTLAST_RUNS
 from runwatch_server.rules.pack import RuleSet
 from runwatch_server.runs.queries import find_attempt
 from runwatch_server.telemetry.committed_frames import CommittedFrame
@@ -162,8 +162,8 @@ class Consequences:
     async def end_older(self, connection: AsyncConnection, key: StreamKey) -> list[News]:
         """End the alerts of older attempts, since a new attempt starts afresh: those of each rank
         with the rank's first frame, and with that of rank 0 those of ranks that no longer exist.
-        A failure is not among them: it is over, and well, as soon as the next attempt begins,
-        which its own monitor says. Returns their news."""
+        What outlasts runs is not among them: a failure is over, and well, once the next attempt
+        begins, which its own monitor says. Returns their news."""
         attempt, rank = key.attempt, key.rank
         opened = await find_attempt(connection, self.run_id, attempt) if rank == 0 else None
         older = [
@@ -171,7 +171,7 @@ class Consequences:
             for alert in await queries.list_open(connection, self.run_id)
             if alert.attempt < attempt
             and alert.live
-            and alert.rule != RUN_FAILED
+            and alert.rule not in OUTLAST_RUNS
             and (alert.rank == rank or (opened is not None and alert.rank >= opened.world_size))
         ]
         return await self._context.end_alerts(
