@@ -8,6 +8,7 @@ PostgreSQL.
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 import urllib3
 from tests.dashboards.compose import ROOT, filled_in
 from tests.ports import reserved_port
@@ -23,6 +25,11 @@ from tests.waiting import until
 from runwatch_server.secret_files import admin_key_in
 
 PROGRAMS: Final = ("prometheus", "prometheus-alertmanager", "promtool", "amtool")
+
+on_this_machine = pytest.mark.skipif(
+    any(shutil.which(program) is None for program in PROGRAMS),
+    reason=f"{', '.join(PROGRAMS)}: not all are on this machine",
+)
 
 
 class Stack:

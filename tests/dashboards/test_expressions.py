@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 import yaml
 from tests.dashboards.compose import ROOT
-from tests.dashboards.stack import PROGRAMS, RULES, Stack
+from tests.dashboards.stack import RULES, Stack, on_this_machine
 
 from runwatch.vocabulary import RunId
 
@@ -51,10 +51,6 @@ def operands(expression: str) -> list[str]:
     return [side for side in map(str.strip, sides) if side]
 
 
-on_this_machine = pytest.mark.skipif(
-    any(shutil.which(program) is None for program in PROGRAMS),
-    reason=f"{', '.join(PROGRAMS)}: not all are on this machine",
-)
 needs_prometheus = [pytest.mark.heavy, on_this_machine]
 
 

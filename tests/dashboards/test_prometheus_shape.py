@@ -1,20 +1,13 @@
 """Our alerts and rules have every key of a real Prometheus' answer to the same question."""
 
-import shutil
 from typing import Any
 
 import pytest
-from tests.dashboards.stack import PROGRAMS, Stack
+from tests.dashboards.stack import Stack, on_this_machine
 
 from runwatch.vocabulary import RunId
 
-pytestmark = [
-    pytest.mark.heavy,
-    pytest.mark.skipif(
-        any(shutil.which(program) is None for program in PROGRAMS),
-        reason=f"{', '.join(PROGRAMS)}: not all are on this machine",
-    ),
-]
+pytestmark = [pytest.mark.heavy, on_this_machine]
 
 
 def ours(stack: Stack, path: str) -> Any:

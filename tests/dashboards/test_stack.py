@@ -6,17 +6,11 @@ import sys
 from typing import Any
 
 import pytest
-from tests.dashboards.stack import PROGRAMS, Stack
+from tests.dashboards.stack import Stack, on_this_machine
 
 from runwatch.vocabulary import RunId
 
-pytestmark = [
-    pytest.mark.heavy,
-    pytest.mark.skipif(
-        any(shutil.which(program) is None for program in PROGRAMS),
-        reason=f"{', '.join(PROGRAMS)}: not all are on this machine",
-    ),
-]
+pytestmark = [pytest.mark.heavy, on_this_machine]
 
 
 def test_prometheus_scrapes_all_that_it_is_told_to(stack: Stack) -> None:

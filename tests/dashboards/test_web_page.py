@@ -1,26 +1,19 @@
 """A web page in the browser of somebody on the machine of the compose file: Alertmanager has no
 password and answers any page (CORS `*`), so a page that reaches it mutes whatever it likes."""
 
-import shutil
 from typing import Any, Final
 
 import pytest
 import yaml
 from playwright.sync_api import Browser
 from tests.dashboards.compose import filled_in
-from tests.dashboards.stack import PROGRAMS, RULES, Stack
+from tests.dashboards.stack import RULES, Stack, on_this_machine
 from tests.page.conftest import browser
 from tests.server.notify.sink import running_sink
 
 __all__ = ["browser"]
 
-pytestmark = [
-    pytest.mark.heavy,
-    pytest.mark.skipif(
-        any(shutil.which(program) is None for program in PROGRAMS),
-        reason=f"{', '.join(PROGRAMS)}: not all are on this machine",
-    ),
-]
+pytestmark = [pytest.mark.heavy, on_this_machine]
 
 _MUTE: Final = """async at => {
     const body = JSON.stringify({
