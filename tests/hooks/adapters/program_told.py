@@ -1,5 +1,6 @@
 """A program that trains in a process of its own, and what a service was told of it."""
 
+import math
 import os
 import subprocess
 import sys
@@ -30,9 +31,10 @@ def told_by(program: Path, folder: Path, service: StubService | None = None) -> 
 
 
 def numbers(service: StubService, metric: str) -> list[float]:
-    """Of all rows that have it, in the order of their coming."""
+    """Of all rows that have it, in the order of their coming. Others of the same frame are NaN
+    there: such as the row of what was logged for a step that had already been sent."""
     found: list[float] = []
     for frame in service.frames.values():
         if metric in frame.metric_names:
             found += frame.metrics[:, frame.metric_names.index(metric)].tolist()
-    return found
+    return [value for value in found if not math.isnan(value)]

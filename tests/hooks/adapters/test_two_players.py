@@ -18,5 +18,5 @@ def test_what_a_lightning_module_logs_in_a_step_is_in_its_row(tmp_path: Path) ->
     assert numbers(service, "g_loss") == pytest.approx(losses)
     assert numbers(service, "user/lr") == [0.5] * 4, "theirs hides none of ours"
     assert numbers(service, "lr") == pytest.approx([0.1] * 4)
-    assert [value for value in numbers(service, "now_and_then") if value == value] == [1, 3]
-    assert len([value for value in numbers(service, "val_loss") if value == value]) == 2
+    assert numbers(service, "now_and_then") == [1, 3]
+    assert len(numbers(service, "val_loss")) == 2
