@@ -10,9 +10,13 @@ a folder of CSV logs are a record, too. Three minutes on two idle cores.
 """
 
 import argparse
+import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from benchmarks.frozen import records
@@ -27,38 +31,50 @@ def main() -> None:
     options = _options()
     all_jobs = JOBS if options.logs is None else (*JOBS, of_logs(options.logs.resolve()))
     jobs = [job for job in all_jobs if options.only in job.name]
-    if options.action == "record":
-        options.folder.mkdir(parents=True, exist_ok=True)
-        for name, record in _run_all(jobs).items():
-            records.write(record, options.folder / f"{name}.json")
-        return
-    sys.exit(1 if _compare(options.folder, jobs) else 0)
+    handle = _write if options.action == "record" else _compare
+    options.folder.mkdir(parents=True, exist_ok=True)
+    num_bad = sum(handle(options.folder, job, found) for job, found in _run_all(jobs))
+    sys.exit(1 if num_bad else 0)
 
 
-def _run_all(jobs: list[Job]) -> dict[str, Record]:
+def _run_all(jobs: list[Job]) -> Iterator[tuple[Job, dict[str, Record]]]:
     """Two at a time."""
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(2) as pool:
-        folders = [Path(scratch) / job.name for job in jobs]
-        found = list(pool.map(run, jobs, folders))
+        yield from zip(jobs, pool.map(partial(_run, Path(scratch)), jobs), strict=True)
+
+
+def _run(scratch: Path, job: Job) -> dict[str, Record]:
+    """The job's records by the names of their files; none if it failed, which is printed."""
+    start = time.monotonic()
+    try:
+        found = run(job, scratch / job.name)
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
+        print(f"{job.name} failed: {error}", file=sys.stderr, flush=True)
+        return {}
+    print(f"{job.name}: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
     return {
-        job.name if len(of_job) == 1 else f"{job.name}.{name}": record
-        for job, of_job in zip(jobs, found, strict=True)
-        for name, record in of_job.items()
+        job.name if len(found) == 1 else f"{job.name}.{name}": record
+        for name, record in found.items()
     }
 
 
-def _compare(folder: Path, jobs: list[Job]) -> int:
-    """How many runs differ."""
-    now = _run_all(jobs)
-    names = {job.name for job in jobs}
-    before = {file.stem: file for file in folder.glob("*.json") if _job_of(file) in names}
-    num_other = 0
-    for name in sorted({*now, *before}):
+def _write(folder: Path, job: Job, found: dict[str, Record]) -> int:
+    """1 if there is nothing to write."""
+    for name, record in found.items():
+        records.write(record, folder / f"{name}.json")
+    return int(not found)
+
+
+def _compare(folder: Path, job: Job, found: dict[str, Record]) -> int:
+    """How many of the job's runs differ from the folder's; prints how."""
+    before = {file.stem: file for file in folder.glob("*.json") if _job_of(file) == job.name}
+    num_other = int(not found)
+    for name in sorted({*found, *before}):
         old = records.read(before[name]) if name in before else {}
-        lines = records.differences(old, now.get(name, {}))
+        lines = records.differences(old, found.get(name, {}))
         num_other += bool(lines)
         print(f"{name}: {len(lines)} differences in {len(old)} entries")
-        print("".join(f"    {line}\n" for line in lines[:SHOWN]), end="")
+        print("".join(f"    {line}\n" for line in lines[:SHOWN]), end="", flush=True)
     return num_other
 
 
