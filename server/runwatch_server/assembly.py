@@ -83,6 +83,9 @@ async def _start(
     stack: AsyncExitStack, settings: Settings, clock: Clock | None, metrics: ServiceMetrics
 ) -> Services:
     foundation = await _open_foundation(stack, settings, clock, metrics)
+    # Before evaluation begins, which would compete with it: nothing is answered until it is done.
+    now = foundation.clock.wall()
+    await restore(metrics.runs, foundation.database, foundation.layouts, now=now)
     alerting = await _start_alerting(stack, foundation)
     notifying = await start_notifying(
         stack,
@@ -94,7 +97,6 @@ async def _start(
     )
     services = _build(foundation, alerting, notifying)
     await services.runs.listen()
-    await restore(metrics.runs, services.database, foundation.layouts, now=foundation.clock.wall())
     stack.push_async_callback(services.keys.save_uses)
     stack.push_async_callback(services.demo_run.stop)
     metrics.registry.register(NotifyCollector(notifying))

@@ -56,8 +56,12 @@ class FrameHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     @property
     def block_bytes(self) -> int:
         """Size of the block, unpacked."""
-        values_64 = self.num_steps * (1 + len(self.metric_names))
-        return 8 * values_64 + 4 * self.num_steps * self.num_columns
+        return self.start_bytes + 4 * self.num_steps * self.num_columns
+
+    @property
+    def start_bytes(self) -> int:
+        """Size of its beginning, unpacked: the times and the metrics."""
+        return 8 * self.num_steps * (1 + len(self.metric_names))
 
 
 _header_decoder = msgspec.msgpack.Decoder(FrameHeader)
@@ -98,8 +102,7 @@ def decode_metrics(body: bytes) -> Frame:
     """The frame in a body without its stats: times and metrics stand first in the block, so that
     only its beginning is unpacked. Raises as `decode_frame` does."""
     header, block = split_frame(body)
-    values_64 = header.num_steps * (1 + len(header.metric_names))
-    raw = _decompress_start(block, header.block_bytes, 8 * values_64)
+    raw = _decompress_start(block, header.block_bytes, header.start_bytes)
     numbers = np.frombuffer(unshuffle(raw, 8), "<f8")
     return Frame(
         attempt=header.attempt,

@@ -2,6 +2,7 @@
 
 import sqlite3
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.server.harness import LAYOUT, Api, Storage, both_engines, frame, new_id, serve
 
+from runwatch.frames import Frame
+from runwatch.layouts import Layer, Layout
 from runwatch.vocabulary import RunState
 from runwatch_server.monitoring import restoring
 from runwatch_server.monitoring.run_figures import Fleet, RunFacts
@@ -65,6 +68,60 @@ async def test_a_run_whose_layout_is_damaged_keeps_no_service_from_starting(
     assert found["runwatch_run_loss"] == 0.5
     (told,) = (one for one in caplog.records if "not in the metrics" in one.message)
     assert damaged in told.message
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One run with frames of two steps: `of_layers` columns of layers, `of_metrics` in all."""
+
+    of_layers: int
+    of_metrics: int = 1
+
+
+async def send(api: Api, sent: Sent) -> None:
+    layout = Layout(tuple(Layer(f"l{index}") for index in range(sent.of_layers)), ("grad_norm",))
+    names = ("loss", *(f"m{index}" for index in range(1, sent.of_metrics)))
+    run_id = await api.new_run()
+    await api.put_layout(run_id, layout)
+    for seq in (1, 2):
+        one = Frame(
+            attempt=1,
+            rank=0,
+            seq=seq,
+            segment=0,
+            first_step=2 * seq,
+            times=np.zeros(2),
+            metric_names=names,
+            metrics=np.full((2, len(names)), float(seq)),
+            layout_hash=layout.hash,
+            stats=np.full((2, sent.of_layers), seq, np.float32),
+        )
+        await api.post(run_id, one)
+
+
+@pytest.mark.parametrize(
+    ("sent", "wanted"),
+    [
+        (Sent(of_layers=100), {"loss", "layer_grad_norm"}),
+        (Sent(of_layers=1000), {"loss"}),
+        (Sent(of_layers=8, of_metrics=500), set[str]()),
+    ],
+    ids=["all of it", "without its layers", "nothing"],
+)
+async def test_a_start_unpacks_no_more_of_a_run_than_it_has_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: Sent, wanted: set[str]
+) -> None:
+    """Some kilobytes may unpack to 64 MiB, and the service answers only when it is done."""
+    monkeypatch.setattr(restoring, "_RUN_BYTES", 6000)
+    async with serve(tmp_path) as api:
+        await send(api, sent)
+
+    async with serve(tmp_path, admin_key=api.admin_key) as api:
+        found = await of_runs(api)
+
+    shown = {name.removeprefix("runwatch_run_") for name in found}
+    assert shown & {"loss", "layer_grad_norm"} == wanted
+    assert found.get("runwatch_run_loss", 2.0) == 2.0  # of the newest frame
 
 
 async def test_runs_that_nobody_closed_leave_their_places_to_those_that_go_on(
