@@ -10,8 +10,9 @@ import asyncio
 import weakref
 from collections import Counter, deque
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Final
 
 from runwatch_server.telemetry.committed_frames import CommittedFrame
 
@@ -53,45 +54,25 @@ class _Waiter:
     has_room: asyncio.Future[None]
 
 
-class FrameBudget:
-    """Half of it is for frames that wait and half for those that are worked on: however many wait,
-    work goes on. For use on one event loop."""
+_SMALL: Final = 64
+"""What takes no more than this part of the budget is small: 8 MiB of 512, and so the frames of most
+trainers, also those that a restart reads at a time."""
+
+
+class _Room:
+    """A part of the budget for those that unpack frames, who wait until there is room for them."""
 
     def __init__(self, most_bytes: int) -> None:
-        self._waiting = _Share(most_bytes // 2)
-        self._at_work = _Share(most_bytes // 2)
+        self._share = _Share(most_bytes)
         self._waiters: list[_Waiter] = []
-        self._freed: deque[tuple[str, int]] = deque()
-        """What kept frames took that are gone since: the last reference may be dropped on another
-        thread."""
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of the frames that are unpacked now."""
-        self._count_freed()
-        return self._waiting.used_bytes + self._at_work.used_bytes
-
-    def keep(self, frame: CommittedFrame) -> bool:
-        """Whether there is room to keep a frame until its turn. If so, it counts until nobody
-        refers to it any more."""
-        self._count_freed()
-        owner, num_bytes = frame.project, frame.num_bytes
-        if not self._waiting.fits(owner, num_bytes):
-            return False
-        self._waiting.take(owner, num_bytes)
-        weakref.finalize(frame, self._freed.append, (owner, num_bytes)).atexit = False
-        return True
-
-    def _count_freed(self) -> None:
-        with suppress(IndexError):
-            while True:
-                self._waiting.give_back(*self._freed.popleft())
+        return self._share.used_bytes
 
     @asynccontextmanager
-    async def room(self, owner: str, num_bytes: int) -> AsyncGenerator[None]:
-        """Room to unpack frames and work on them; waits until there is some. Must not be asked for
-        by whoever has some already."""
-        num_bytes = min(num_bytes, self._at_work.most_bytes)
+    async def taken(self, owner: str, num_bytes: int) -> AsyncGenerator[None]:
+        num_bytes = min(num_bytes, self._share.most_bytes)
         await self._take(owner, num_bytes)
         try:
             yield
@@ -110,7 +91,7 @@ class FrameBudget:
             raise
 
     def _give_back(self, owner: str, num_bytes: int) -> None:
-        self._at_work.give_back(owner, num_bytes)
+        self._share.give_back(owner, num_bytes)
         self._let_in()
 
     def _let_in(self) -> None:
@@ -119,12 +100,55 @@ class FrameBudget:
         waiters = [one for one in self._waiters if not one.has_room.cancelled()]
         self._waiters = []
         for index, waiter in enumerate(waiters):
-            if self._at_work.fits(waiter.owner, waiter.num_bytes):
-                self._at_work.take(waiter.owner, waiter.num_bytes)
+            if self._share.fits(waiter.owner, waiter.num_bytes):
+                self._share.take(waiter.owner, waiter.num_bytes)
                 waiter.has_room.set_result(None)
                 continue
             self._waiters.append(waiter)
-            if not self._at_work.by_owner[waiter.owner]:
+            if not self._share.by_owner[waiter.owner]:
                 # It is its turn: nobody who needs less may pass it again and again.
                 self._waiters += waiters[index + 1 :]
                 return
+
+
+class FrameBudget:
+    """Three eighths of it are for frames that wait, half for those that are worked on, and an
+    eighth for those of them that are small: however many wait, work goes on, and no large frame
+    keeps small ones waiting. For use on one event loop."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._small_bytes = most_bytes // _SMALL
+        self._waiting = _Share(most_bytes * 3 // 8)
+        self._small = _Room(most_bytes // 8)
+        self._large = _Room(most_bytes // 2)
+        self._freed: deque[tuple[str, int]] = deque()
+        """What kept frames took that are gone since: the last reference may be dropped on another
+        thread."""
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of the frames that are unpacked now."""
+        self._count_freed()
+        return self._waiting.used_bytes + self._small.used_bytes + self._large.used_bytes
+
+    def keep(self, frame: CommittedFrame) -> bool:
+        """Whether there is room to keep a frame until its turn. If so, it counts until nobody
+        refers to it any more."""
+        self._count_freed()
+        owner, num_bytes = frame.project, frame.num_bytes
+        if not self._waiting.fits(owner, num_bytes):
+            return False
+        self._waiting.take(owner, num_bytes)
+        weakref.finalize(frame, self._freed.append, (owner, num_bytes)).atexit = False
+        return True
+
+    def _count_freed(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._waiting.give_back(*self._freed.popleft())
+
+    def room(self, owner: str, num_bytes: int) -> AbstractAsyncContextManager[None]:
+        """Room to unpack frames and work on them; waits until there is some. Must not be asked for
+        by whoever has some already."""
+        room = self._small if num_bytes <= self._small_bytes else self._large
+        return room.taken(owner, num_bytes)

@@ -56,7 +56,7 @@ def test_a_kept_frame_counts_until_nobody_refers_to_it() -> None:
 
 def test_a_frame_that_there_is_no_room_for_is_not_kept() -> None:
     budget = FrameBudget(2000)
-    large = frame_of("one", 1001)
+    large = frame_of("one", 751)
 
     assert not budget.keep(large)
     assert budget.used_bytes == 0
@@ -68,7 +68,7 @@ def test_a_project_that_takes_all_it_can_leaves_room_for_others() -> None:
     kept = [flood for flood in floods if budget.keep(flood)]
     quiet = frame_of("quiet", 300)
 
-    assert len(kept) == 5
+    assert len(kept) == 4
     assert budget.keep(quiet)
 
 
@@ -79,7 +79,7 @@ async def test_frames_are_worked_on_however_many_wait() -> None:
     worker = Worker(budget, "one", 1000)
     await some_turns()
 
-    assert len(kept) == 100
+    assert len(kept) == 75
     assert worker.is_at_work
     await worker.end()
 
@@ -113,16 +113,28 @@ async def test_one_project_has_at_most_half_of_the_room_and_another_need_not_wai
 async def test_whoever_needs_much_is_not_passed_again_and_again() -> None:
     budget = FrameBudget(2000)
     first = Worker(budget, "one", 300)
-    large, small = Worker(budget, "large", 1000), Worker(budget, "small", 10)
+    large, less = Worker(budget, "large", 1000), Worker(budget, "less", 100)
     await some_turns()
-    assert (large.is_at_work, small.is_at_work) == (False, False)
+    assert (large.is_at_work, less.is_at_work) == (False, False)
 
     await first.end()
     await some_turns()
 
     assert large.is_at_work
     await large.end()
-    await small.end()
+    await less.end()
+
+
+async def test_small_frames_do_not_wait_for_large_ones_of_however_many_projects() -> None:
+    budget = FrameBudget(6400)
+    large = [Worker(budget, f"project {index}", 1600) for index in range(3)]
+    small = Worker(budget, "quiet", 100)
+    await some_turns()
+
+    assert [one.is_at_work for one in large] == [True, True, False]
+    assert small.is_at_work
+    for one in (small, *large):
+        await one.end()
 
 
 async def test_more_than_there_is_means_all_of_it() -> None:
