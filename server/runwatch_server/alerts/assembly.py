@@ -76,6 +76,7 @@ async def start_alerting(
         events=foundation.events,
         packs=foundation.packs,
         frame_budget=foundation.frame_budget,
+        layouts=foundation.layouts,
         outcomes=Outcomes(database, foundation.layouts, foundation.reader),
         ownership=foundation.ownership,
         default_policy=settings.policy,
@@ -85,7 +86,7 @@ async def start_alerting(
         notify=Withdrawing(clock, signer, notify).notify,
         page=page,
     )
-    evaluators = Evaluators(context)
+    evaluators = Evaluators(context, most_bytes=settings.states_mib << 20)
     ticker = Ticker(context, evaluators, foundation.reader, lost_s=settings.lost_s)
     foundation.removals.on(delivery.forget, evaluators.begin_again, ticker.drop)
     await delivery.start()

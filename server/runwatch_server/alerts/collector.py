@@ -41,6 +41,11 @@ class AlertingCollector(Collector):
         yield _gauge(
             "evaluator_frames_waiting", "Frames stored but not yet judged.", health.num_waiting
         )
+        yield _gauge(
+            "evaluator_state_bytes",
+            "Memory that evaluators take for what they remember of runs.",
+            health.state_bytes,
+        )
         failing = self._alerting.ticker.failing_runs | set(health.failing_runs)
         yield _gauge("evaluators_failing", "Runs that cannot be judged.", len(failing))
         yield _counter("evaluator_failures", "Batches that failed.", health.num_failures)

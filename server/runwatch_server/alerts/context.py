@@ -22,6 +22,7 @@ from runwatch_server.rules.service import Rules
 from runwatch_server.runs.liveness import Liveness
 from runwatch_server.telemetry.events import EventLog
 from runwatch_server.telemetry.frame_budget import FrameBudget
+from runwatch_server.telemetry.layout_store import Layouts
 from runwatch_server.telemetry.packs.reading import PackReader
 
 
@@ -40,6 +41,7 @@ class AlertingContext:
     events: EventLog
     packs: PackReader
     frame_budget: FrameBudget
+    layouts: Layouts
     outcomes: Outcomes
     ownership: Ownership
     default_policy: PolicyMode

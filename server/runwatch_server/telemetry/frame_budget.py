@@ -25,7 +25,7 @@ def unpacking_bytes(body_bytes: int, block_bytes: int) -> int:
 
 
 @dataclass(slots=True)
-class _Share:
+class Share:
     """A part of the budget. An owner gets as much again as is left to the others at most, so that
     one that takes all it can leaves room for those that need little."""
 
@@ -63,7 +63,7 @@ class _Room:
     """A part of the budget for those that unpack frames, who wait until there is room for them."""
 
     def __init__(self, most_bytes: int) -> None:
-        self._share = _Share(most_bytes)
+        self._share = Share(most_bytes)
         self._waiters: list[_Waiter] = []
 
     @property
@@ -118,7 +118,7 @@ class FrameBudget:
 
     def __init__(self, most_bytes: int) -> None:
         self._small_bytes = most_bytes // _SMALL
-        self._waiting = _Share(most_bytes * 3 // 8)
+        self._waiting = Share(most_bytes * 3 // 8)
         self._small = _Room(most_bytes // 8)
         self._large = _Room(most_bytes // 2)
         self._freed: deque[tuple[str, int]] = deque()

@@ -26,7 +26,7 @@ from runwatch.rules.observations import Rows
 from runwatch.rules.rule import Rule
 from runwatch.rules.saving import Memory, dump, load
 from runwatch.rules.single_row import SingleRow
-from runwatch.rules.standing import Standing
+from runwatch.rules.standing import BYTES_PER_COLUMN, Standing
 from runwatch.rules.transitions import Transition
 from runwatch.rules.unplaced_events import UnplacedEvents
 from runwatch.rules.window_keys import Histories, forget_objective
@@ -38,6 +38,8 @@ _MIN_BLOCK_ROWS: Final = 16
 _SHORT_BLOCK_ROWS: Final = 8
 """Up to here a rule of the run costs less as floats, row by row, than as arrays."""
 _STEP_TIMES_KEPT: Final = 64
+_LEAST_BYTES: Final = 256 * 1024
+"""Memory of an evaluator without windows and layers, with the built-in rules."""
 
 Judge = ConditionJudge | NonFiniteJudge
 
@@ -102,6 +104,13 @@ class Evaluator:
                     transitions += self._judge(part)
         self._note_times(rows)
         return transitions
+
+    @property
+    def num_bytes(self) -> int:
+        """About how much memory it takes."""
+        histories = sum(history.num_bytes for history in self._histories.values())
+        columns = sum(len(judge.standing.columns) for judge in self._judges)
+        return _LEAST_BYTES + histories + BYTES_PER_COLUMN * columns
 
     @property
     def known_to_next(self) -> dict[str, float]:

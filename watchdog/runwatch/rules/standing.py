@@ -6,6 +6,7 @@ A rule over layers gives one alert, however many of them fail; `for` is counted 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import compress
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,10 @@ class StandingMemory:
     num_judged: int = 0
     onset_rows: tuple[int, ...] = ()
     """Absent, as the number above, from states saved before spans could be counted in rows."""
+
+
+BYTES_PER_COLUMN: Final = 33
+"""Memory of a column of one rule."""
 
 
 class Standing:

@@ -83,6 +83,12 @@ class History:
     def num_columns(self) -> int:
         return len(self._values_LC)
 
+    @property
+    def num_bytes(self) -> int:
+        """Memory of its buffers."""
+        settled = sum(values_L.nbytes for values_L in self.settled.values())
+        return self._values_LC.nbytes + self._steps_XC.nbytes + settled
+
     def lay(self, samples: Samples) -> None:
         """Put a block behind what is kept, in place of one laid before."""
         self._make_room(len(samples.steps_T))

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from runwatch.vocabulary import RunId
@@ -16,6 +17,7 @@ from runwatch_server.alerts.evaluation.frame_queries import (
     list_behind_of_going_on,
 )
 from runwatch_server.alerts.evaluation.run_evaluation import RunEvaluation
+from runwatch_server.alerts.evaluation.state_budget import Needs, StateBudget
 from runwatch_server.alerts.judging import JudgeLostError
 from runwatch_server.cancellation import end_tasks
 from runwatch_server.errors import OverloadedError
@@ -33,8 +35,8 @@ _IDLE_S: Final = 900.0
 _OVER_S: Final = 10.0
 """The same for a run from which nothing is expected: it has ended, or was sent afterwards."""
 _MOST_RUNS: Final = 1024
-"""Most runs held in memory, at some 2 MB for 100 layers; beyond it, the one that was silent longest
-is dropped."""
+"""Most runs held in memory, however little they take; beyond it, one that was silent long is
+dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,8 @@ class EvaluatorHealth:
 
     num_runs: int
     """Number of runs held in memory."""
+    state_bytes: int
+    """Memory that their evaluators take."""
     num_behind: int
     num_waiting: int
     """Number of frames that are stored and not yet judged."""
@@ -68,8 +72,12 @@ class EvaluatorHealth:
 class Evaluators:
     """Judges the frames of all runs, in the order of each stream."""
 
-    def __init__(self, context: AlertingContext) -> None:
+    def __init__(self, context: AlertingContext, *, most_bytes: int) -> None:
+        """`most_bytes` is the memory for what all evaluators remember."""
         self._context = context
+        self._states = StateBudget(most_bytes)
+        self._crowded: dict[RunId, str] = {}
+        """Runs for which there is no room now, and their projects; the first has waited longest."""
         self._runs: dict[RunId, RunEvaluation] = {}
         self._tasks: dict[RunId, asyncio.Task[None]] = {}
         self._dirty: set[RunId] = set()
@@ -144,13 +152,41 @@ class Evaluators:
             if now - used > (_OVER_S if is_over else _IDLE_S):
                 await self.forget(run_id)
 
-    async def _drop_beyond(self) -> None:
-        """Drop the runs that are too many, as far as they have nothing left to judge."""
-        while len(self._runs) > _MOST_RUNS:
-            oldest = next(filter(self.is_drained, self._last_used), None)
-            if oldest is None:
-                return
-            await self.forget(oldest)
+    async def _has_room(self, run: RunEvaluation) -> bool:
+        """Whether there is room for a run, which counts from now on. Others are dropped for it if
+        they have nothing left to judge."""
+        needs = None if self._states.holds(run.run_id) else await run.needs()
+        with suppress(OverloadedError):  # others try again
+            while len(self._runs) > _MOST_RUNS or not self._fits(needs):
+                silent = self._longest_silent()
+                if silent is None:
+                    break
+                await self.forget(silent)
+        if needs is None:
+            return True
+        if not self._fits(needs):
+            self._crowded[run.run_id] = needs.project
+            return False
+        self._states.hold(run.run_id, needs)
+        self._let_in()
+        return True
+
+    def _fits(self, needs: Needs | None) -> bool:
+        return needs is None or self._states.fits(needs)
+
+    def _longest_silent(self) -> RunId | None:
+        """The run to drop first, if any can be: one of the project that takes most memory, so that
+        one with many runs does not drop the runs of the others."""
+        largest = self._states.largest
+        of_largest = (one for one in self._last_used if self._states.project_of(one) == largest)
+        candidates = filter(self.is_drained, chain(of_largest, self._last_used))
+        return next(candidates, None)
+
+    def _let_in(self) -> None:
+        """There may be room: wake the run of each project that has waited longest for it."""
+        first = {project: run_id for run_id, project in reversed(self._crowded.items())}
+        for run_id in first.values():
+            self._wake(run_id)
 
     async def forget(self, run_id: RunId) -> None:
         """Drop a run from memory; its next frame rebuilds its evaluators from the database. Its
@@ -199,6 +235,7 @@ class Evaluators:
     def health(self) -> EvaluatorHealth:
         return EvaluatorHealth(
             num_runs=len(self._runs),
+            state_bytes=self._states.used_bytes,
             num_behind=sum(run.is_behind for run in self._runs.values()),
             num_waiting=sum(run.num_waiting for run in self._runs.values()),
             num_busy=len(self._tasks),
@@ -231,6 +268,7 @@ class Evaluators:
         if run is None:  # dropped before its turn came
             self._tasks.pop(run_id, None)
             return
+        self._crowded.pop(run_id, None)
         try:
             await self._judge_waiting(run)
         except RunRemovedError as error:
@@ -249,15 +287,23 @@ class Evaluators:
             self._tasks.pop(run_id, None)
             if run_id in self._dirty and self._runs.get(run_id) is not run:
                 self._wake(run_id)  # dropped and begun again meanwhile
+            if run_id not in self._crowded:
+                self._let_in()
 
     async def _judge_waiting(self, run: RunEvaluation) -> None:
-        with suppress(OverloadedError):  # others try again
-            await self._drop_beyond()
+        if not await self._has_room(run):
+            return
         while run.run_id in self._dirty and self._judges(run):
             self._dirty.discard(run.run_id)
             while self._judges(run) and await run.step():
-                pass
+                self._weigh(run)
+        self._weigh(run)
         self._come_back(run.run_id, run)
+
+    def _weigh(self, run: RunEvaluation) -> None:
+        project = self._states.project_of(run.run_id)
+        if project is not None and self._runs.get(run.run_id) is run:
+            self._states.hold(run.run_id, Needs(project, run.num_bytes))
 
     def _judges(self, run: RunEvaluation) -> bool:
         """Whether this evaluation is still the one that judges the run."""
@@ -296,3 +342,6 @@ class Evaluators:
         self._runs.pop(run_id, None)
         self._last_used.pop(run_id, None)
         self._dirty.discard(run_id)
+        self._states.drop(run_id)
+        self._crowded.pop(run_id, None)
+        self._let_in()

@@ -13,6 +13,7 @@ from runwatch_server.alerts.context import AlertingContext
 from runwatch_server.alerts.evaluation import progress_queries
 from runwatch_server.alerts.evaluation.consequences import Consequences, StreamMovedError
 from runwatch_server.alerts.evaluation.onset_order import START, Place, end_of, sound_until
+from runwatch_server.alerts.evaluation.state_budget import Needs
 from runwatch_server.alerts.evaluation.stream import MAX_HELD, FrameQueue, Stream, StreamKey
 from runwatch_server.alerts.evaluation.stream_loading import BATCH_FRAMES, StreamLoader
 from runwatch_server.alerts.judging import JudgeLostError
@@ -59,6 +60,8 @@ class RunEvaluation:
         self._loader = StreamLoader(run_id, context, self._consequences)
         self._streams: dict[StreamKey, Stream] = {}
         self._arrived: dict[StreamKey, FrameQueue] = {}
+        self.num_bytes = 0
+        """About how much memory its streams take."""
 
     @property
     def is_behind(self) -> bool:
@@ -79,6 +82,10 @@ class RunEvaluation:
         now = self._context.clock.monotonic()
         left_s = [stream.wait_left_s(now) for stream in self._streams.values()]
         return min((one for one in left_s if one is not None), default=None)
+
+    async def needs(self) -> Needs:
+        """What it will take once it is loaded. Raises RunRemovedError."""
+        return await self._loader.needs()
 
     def put(self, frame: CommittedFrame) -> None:
         key = StreamKey(frame.attempt, frame.rank)
@@ -133,7 +140,13 @@ class RunEvaluation:
         if key in self._arrived:
             self._streams[key] = await self._loader.load(key, self._arrived[key], self._streams)
             del self._arrived[key]
+            self._weigh(self._streams[key])
         return self._streams[key]
+
+    def _weigh(self, stream: Stream) -> None:
+        num_bytes = stream.judge.num_bytes + len(stream.evaluation.state)
+        self.num_bytes += num_bytes - stream.num_bytes
+        stream.num_bytes = num_bytes
 
     async def save(self) -> None:
         """Store every evaluator's state, so that the next start need not judge anything again."""
@@ -222,8 +235,9 @@ class RunEvaluation:
             raise
 
     def _build_again(self, key: StreamKey) -> None:
-        newest_seq = self._streams.pop(key).queue.newest_seq
-        self.note(key, newest_seq)
+        stream = self._streams.pop(key)
+        self.num_bytes -= stream.num_bytes
+        self.note(key, stream.queue.newest_seq)
 
     async def _judge(self, stream: Stream, frames: Sequence[CommittedFrame]) -> None:
         await self._follow_rules(stream)
@@ -261,6 +275,7 @@ class RunEvaluation:
         is_saved = moved.after.state is not stream.evaluation.state
         stream.unsaved_bytes = 0 if is_saved else stream.unsaved_bytes + _num_bytes(frames)
         stream.evaluation, stream.is_stored = moved.after, True
+        self._weigh(stream)
         stream.queue.done(moved.after.evaluated_seq)
         stream.passed_over.discard(frames[0].seq)
         stream.passed_over.update(still_came)

@@ -108,6 +108,8 @@ class Stream:
     """The last step that was judged since the service started."""
     passed_over: set[int] = field(default_factory=set[int])
     """Frames that came after the watermark had passed them and are to be judged."""
+    num_bytes: int = 0
+    """About how much memory its evaluator and its saved state take."""
     unsaved_bytes: int = 0
     """Bytes of the frames judged since the state was saved."""
 

@@ -8,10 +8,12 @@ from typing import Final
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.rules.background import known_from
+from runwatch.rules.loading import state_bytes
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts.context import AlertingContext
 from runwatch_server.alerts.evaluation import progress_queries
 from runwatch_server.alerts.evaluation.consequences import Consequences
+from runwatch_server.alerts.evaluation.state_budget import Needs
 from runwatch_server.alerts.evaluation.stored_frames import next_batch, read_batch
 from runwatch_server.alerts.evaluation.stream import FrameQueue, Stream, StreamKey
 from runwatch_server.alerts.judging import Judge
@@ -22,6 +24,8 @@ from runwatch_server.telemetry.committed_frames import CommittedFrame
 
 BATCH_FRAMES: Final = 64
 """Number of frames that are read and judged at a time."""
+_OF_MOST: Final = 2
+"""Windows take half of what is expected of them at most, while all layers share their steps."""
 
 
 class StreamLoader:
@@ -32,6 +36,15 @@ class StreamLoader:
         self._run_id = run_id
         self._context = context
         self._consequences = consequences
+
+    async def needs(self) -> Needs:
+        """What the run will take once it is loaded, by its rules and its layers. Raises
+        RunRemovedError."""
+        async with self._context.database.read() as connection:
+            project = (await self._consequences.addressee(connection)).project
+        rule_set = await self._context.rules.in_force(project)
+        num_layers = await self._context.layouts.num_layers(self._run_id)
+        return Needs(project, state_bytes(rule_set.rules, num_layers) // _OF_MOST)
 
     async def load(
         self, key: StreamKey, arrived: FrameQueue, others: Mapping[StreamKey, Stream]

@@ -28,6 +28,11 @@ class Judge(Protocol):
     @property
     def rule_set(self) -> RuleSet: ...
 
+    @property
+    def num_bytes(self) -> int:
+        """About how much memory its evaluator took after the last question."""
+        ...
+
     async def observe(self, frames: Sequence[CommittedFrame]) -> list[Transition]:
         """The transitions that the stream's next frames bring."""
         ...

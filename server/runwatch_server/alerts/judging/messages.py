@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-from runwatch.rules import Rows
+from runwatch.rules import Rows, Transition
 
 _PROTOCOL: Final = 5
 """From this version on pickle copies arrays once; multiprocessing's default would copy them
@@ -18,7 +18,8 @@ twice."""
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Make a judge under a number that the service has chosen. The answer is None."""
+    """Make a judge under a number that the service has chosen. The answer is how much memory it
+    takes, in bytes."""
 
     number: int
     rank: int
@@ -32,10 +33,18 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Observe:
-    """The answer is a list of transitions."""
+    """The answer is Observed."""
 
     number: int
     rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What the rows brought, and how much memory the judge takes since."""
+
+    transitions: list[Transition]
+    num_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

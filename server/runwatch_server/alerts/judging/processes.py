@@ -29,6 +29,7 @@ from runwatch_server.alerts.judging.messages import (
     GetKnown,
     GetState,
     Observe,
+    Observed,
     Open,
     Question,
     Release,
@@ -98,8 +99,10 @@ class ProcessJudge:
         payer: Payer,
         rank: int,
         rule_set: RuleSet,
+        num_bytes: int,
     ) -> None:
         self.rule_set = rule_set
+        self.num_bytes = num_bytes
         self._payer = payer
         self._slot = slot
         self._process = process
@@ -121,8 +124,9 @@ class ProcessJudge:
         rows = next(parts, None)
         if rows is None:
             return None
-        found: list[Transition] = self._process.ask(Observe(self._number, rows))
-        return found
+        found: Observed = self._process.ask(Observe(self._number, rows))
+        self.num_bytes = found.num_bytes
+        return found.transitions
 
     async def known_to_next(self) -> dict[str, float]:
         known: dict[str, float] = await self._ask(GetKnown(self._number))
@@ -178,17 +182,17 @@ class _ProcessSlot:
         state: bytes,
         known: Mapping[str, float] | None,
     ) -> ProcessJudge:
-        process, number = await self.thread.do(
+        process, number, num_bytes = await self.thread.do(
             payer, lambda: self._open(rank, rule_set, state, known)
         )
-        return ProcessJudge(self, process, number, payer, rank, rule_set)
+        return ProcessJudge(self, process, number, payer, rank, rule_set, num_bytes)
 
     def _open(
         self, rank: int, rule_set: RuleSet, state: bytes, known: Mapping[str, float] | None
-    ) -> "tuple[_Process, int]":
+    ) -> "tuple[_Process, int, int]":
         if self._process is None or self._process.is_over:
             self._process = _Process()
-        return self._process, self._process.open(rank, rule_set, state, known)
+        return self._process, *self._process.open(rank, rule_set, state, known)
 
     async def close(self) -> None:
         """Nobody waits for an answer any more, so a process that still works on one is killed."""
@@ -222,13 +226,13 @@ class _Process:
 
     def open(
         self, rank: int, rule_set: RuleSet, state: bytes, known: Mapping[str, float] | None
-    ) -> int:
-        """Make a judge and return its number."""
+    ) -> tuple[int, int]:
+        """Make a judge; returns its number, and how much memory it takes."""
         number, name = next(self._numbers), rule_set.hash
         documents = None if name in self._known_rule_sets else rule_set.documents
-        self.ask(Open(number, rank, name, documents, state, known))
+        num_bytes: int = self.ask(Open(number, rank, name, documents, state, known))
         self._known_rule_sets.add(name)
-        return number
+        return number, num_bytes
 
     def ask(self, question: Question) -> Any:
         """Raises JudgeLostError or JudgingFailedError."""

@@ -32,6 +32,10 @@ class StreamJudge:
         """What the next attempt has to know about this one."""
         return self._evaluator.known_to_next
 
+    @property
+    def num_bytes(self) -> int:
+        return self._evaluator.num_bytes
+
     def state(self) -> bytes:
         return self._evaluator.state()
 

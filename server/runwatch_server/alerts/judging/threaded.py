@@ -22,7 +22,7 @@ milliseconds with the most expensive rules that a project may have. The fixed co
 small turns three times as much work, so cheap rows get larger ones."""
 _FEWEST_ROWS: Final = 16
 _MOST_ROWS: Final = 1024
-_LONG_S: Final = 0.25
+_LONG_S: Final = 0.1
 """Seconds. A turn that took longer is followed by one of half as many rows, and a turn that took
 less than a quarter of this by one of twice as many."""
 
@@ -67,6 +67,10 @@ class ThreadJudge:
     @property
     def rule_set(self) -> RuleSet:
         return self._judge.rule_set
+
+    @property
+    def num_bytes(self) -> int:
+        return self._judge.num_bytes
 
     async def observe(self, frames: Sequence[CommittedFrame]) -> list[Transition]:
         parts, can_wait = self._parts_of(frames), are_late(frames)

@@ -11,6 +11,7 @@ from runwatch_server.alerts.judging.messages import (
     GetKnown,
     GetState,
     Observe,
+    Observed,
     Open,
     Question,
     Release,
@@ -40,10 +41,10 @@ class Judges:
     def _answer(self, question: Question) -> object:
         match question:
             case Open():
-                self._open(question)
-                return None
+                return self._open(question)
             case Observe(number, rows):
-                return self._judges[number].observe(rows)
+                judge = self._judges[number]
+                return Observed(judge.observe(rows), judge.num_bytes)
             case GetState(number):
                 return self._judges[number].state()
             case GetKnown(number):
@@ -51,12 +52,13 @@ class Judges:
             case Release():
                 return None
 
-    def _open(self, wanted: Open) -> None:
+    def _open(self, wanted: Open) -> int:
         if wanted.documents is not None:
             self._rule_sets[wanted.rule_set] = RuleSet.of_documents(wanted.documents)
         rule_set = self._rule_sets[wanted.rule_set]
         judge = StreamJudge(wanted.rank, rule_set, wanted.state, wanted.known)
         self._judges[wanted.number] = judge
+        return judge.num_bytes
 
 
 def main() -> None:
