@@ -206,7 +206,7 @@ async def start(
     *,
     judge_processes: int = 0,
     frame_budget: FrameBudget | None = None,
-    states_mib: int | None = None,
+    states_mib: int = 2048,
 ) -> Bench:
     """`judge_processes`: none, where a test is not about them, whatever the database; each takes a
     second to start. `frame_budget`: that of the settings, where it is not about it; so with
@@ -227,7 +227,7 @@ async def start(
         data_dir=storage.data_dir,
         database_url=storage.database_url,
         judge_processes=judge_processes,
-        **({} if states_mib is None else {"states_mib": states_mib}),
+        states_mib=states_mib,
     )
     packs = PackReader(None, clock.monotonic)
     frame_budget = frame_budget or FrameBudget(settings.frames_mib << 20)

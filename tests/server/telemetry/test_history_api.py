@@ -7,6 +7,7 @@ from tests.server.harness import Api, frame
 
 from runwatch.frames import Event
 from runwatch.vocabulary import RunId
+from runwatch_server.web import pagination
 
 pytestmark = pytest.mark.anyio
 
@@ -23,6 +24,35 @@ async def test_what_a_rollback_undid_is_told_apart_from_what_is_in_force(api: Ap
         for one in history["stretches"]
     ]
     assert told == [(0, 0, 4, True), (1, 5, 12, True), (0, 5, 9, False)]
+
+
+async def test_a_long_history_comes_in_pages_and_those_in_force_come_first(api: Api) -> None:
+    run_id = await api.new_run()
+    for segment in range(7):  # each undoes the one before, but for its first step
+        await api.post(run_id, frame(segment + 1, [1.0] * 3, first_step=segment, segment=segment))
+    whole = await api.json("GET", f"/runs/{run_id}/history")
+    first = await api.json("GET", f"/runs/{run_id}/history?limit=5")
+    pages = [first]
+    while token := pages[-1]["next_token"]:
+        path = f"/runs/{run_id}/history?limit=5&next_token={token}"
+        pages.append(await api.json("GET", path))
+
+    assert whole["next_token"] is None
+    assert len(whole["stretches"]) > 10
+    assert [one for page in pages for one in page["stretches"]] == whole["stretches"]
+    assert all(len(page["stretches"]) == 5 for page in pages[:-1])
+    assert [len(page["ranks"]) for page in pages] == [1, *[0] * (len(pages) - 1)]
+
+
+async def test_a_history_is_cut_by_its_bytes(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pagination, "MOST_BYTES", 100)
+    run_id = await api.new_run()
+    await api.post(run_id, frame(1, [1.0] * 10))
+    await api.post(run_id, frame(2, [1.0] * 8, first_step=5, segment=1))
+
+    history = await api.json("GET", f"/runs/{run_id}/history")
+
+    assert (len(history["stretches"]), history["next_token"]) == (2, "2")
 
 
 async def test_a_run_says_which_ranks_have_spoken(api: Api) -> None:

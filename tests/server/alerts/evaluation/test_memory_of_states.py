@@ -42,7 +42,7 @@ async def story(bench: Bench, run_id: RunId) -> list[tuple[object, ...]]:
 def test_runs_beyond_the_budget_are_judged_as_if_they_were_held(
     storage: Storage, clock: HandClock, judge_processes: int
 ) -> None:
-    async def stories(states_mib: int | None) -> tuple[list[object], set[int]]:
+    async def stories(states_mib: int) -> tuple[list[object], set[int]]:
         async with AsyncExitStack() as stack:
             bench = await start(
                 stack, storage, clock, judge_processes=judge_processes, states_mib=states_mib
@@ -55,11 +55,11 @@ def test_runs_beyond_the_budget_are_judged_as_if_they_were_held(
                     await drained(bench, run_id)
                     health = bench.alerting.evaluators.health
                     held.add(health.num_runs)
-                    assert states_mib is None or health.state_bytes <= states_mib * MIB
+                    assert health.state_bytes <= states_mib * MIB
             return [await story(bench, run_id) for run_id in runs], held
 
     async def scenario() -> None:
-        wanted, _ = await stories(None)
+        wanted, _ = await stories(2048)
         assert wanted[0]
         found, held = await stories(2)
         assert max(held) == 2  # of three: each takes half a MiB, and a project has one of two MiB
