@@ -9,7 +9,7 @@ from tests.house.reference.pages import FOLDER, PAGES
 from tests.house.test_python_blocks import top_names
 
 import runwatch_hooks
-from runwatch.rules.names import METRIC_TEXTS, STAT_TEXTS
+from runwatch.series import METRIC_SPECS, STAT_SPECS
 from runwatch_hooks.detail.activation_sums import STATS as OF_ACTIVATIONS
 from runwatch_hooks.measuring.stats import STATS
 
@@ -25,7 +25,7 @@ def test_a_page_says_what_the_code_says(name: str) -> None:
 
 
 def test_a_layer_has_the_stats_that_are_described() -> None:
-    assert {*STATS, *OF_ACTIVATIONS} == set(STAT_TEXTS)
+    assert {*STATS, *OF_ACTIVATIONS} == set(STAT_SPECS)
 
 
 def test_the_metrics_that_are_described_are_those_that_somebody_records_or_rules_read() -> None:
@@ -34,10 +34,10 @@ def test_the_metrics_that_are_described_are_those_that_somebody_records_or_rules
         path.read_text(encoding="utf-8")
         for root in ("hooks", "watchdog", "server")
         for path in (ROOT / root).rglob("*.*")
-        if path.suffix in (".py", ".yaml") and path.name != "names.py"
+        if path.suffix in (".py", ".yaml") and path.name != "series.py"
     ]
-    for name, text in METRIC_TEXTS.items():
-        is_logged = text.endswith("where a program logs it.")
+    for name, spec in METRIC_SPECS.items():
+        is_logged = spec.text.endswith("where a program logs it.")
         assert is_logged or any(re.search(rf"\b{name}\b", source) for source in sources), name
 
 

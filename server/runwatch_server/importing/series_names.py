@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final
 
-from runwatch.rules.names import METRICS, STATS
+from runwatch.series import METRICS, STATS
 from runwatch.usual_names import USUAL_NAMES, normal_form
 from runwatch_server.importing.errors import LogError
 

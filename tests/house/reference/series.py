@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from tests.house.reference.docstrings import table
 
-from runwatch.rules.names import METRIC_TEXTS, STAT_TEXTS
+from runwatch.series import METRIC_SPECS, STAT_SPECS, SeriesSpec
 
 HEAD = """# Metrics and stats
 
@@ -23,8 +23,8 @@ own numbers, given to `watch.step` and `watch.log`, keep the names that you give
 
 
 def rendered() -> str:
-    return HEAD.format(stats=_table("stat", STAT_TEXTS), metrics=_table("metric", METRIC_TEXTS))
+    return HEAD.format(stats=_table("stat", STAT_SPECS), metrics=_table("metric", METRIC_SPECS))
 
 
-def _table(kind: str, texts: Mapping[str, str]) -> str:
-    return table([kind, "what it is"], [[f"`{name}`", text] for name, text in texts.items()])
+def _table(kind: str, specs: Mapping[str, SeriesSpec]) -> str:
+    return table([kind, "what it is"], [[f"`{name}`", spec.text] for name, spec in specs.items()])

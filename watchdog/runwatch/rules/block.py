@@ -11,9 +11,10 @@ from functools import cached_property
 import numpy as np
 
 from runwatch.nonfinite import is_absent
-from runwatch.rules.names import STATS, STEP
+from runwatch.rules.names import STEP
 from runwatch.rules.observations import Rows
 from runwatch.rules.windows import Bools, Floats, Indices
+from runwatch.series import STATS
 
 
 class Level(Enum):

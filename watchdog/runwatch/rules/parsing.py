@@ -14,8 +14,9 @@ from runwatch.errors import Fault
 from runwatch.rules import expressions as tree
 from runwatch.rules.functions import FUNCTIONS, Function, Kind, Parameter
 from runwatch.rules.limits import MAX_WINDOW, MAX_WINDOWS_PER_RULE
-from runwatch.rules.names import METRICS, STATS, is_metric, nearest
+from runwatch.rules.names import is_metric, nearest
 from runwatch.rules.syntax import TextError, column_of, parse_text, words_for
+from runwatch.series import METRICS, STATS
 from runwatch.vocabulary import Scope
 
 _ARITHMETIC: Final[Mapping[type[ast.operator], tree.ArithmeticOperator]] = {

@@ -12,10 +12,10 @@ from weakref import WeakValueDictionary
 from runwatch.rules import expressions as tree
 from runwatch.rules.block import Level
 from runwatch.rules.functions import FUNCTIONS
-from runwatch.rules.names import STATS
 from runwatch.rules.objectives import LOSS_SERIES
 from runwatch.rules.sampling import must_be_awaited
 from runwatch.rules.windows import History
+from runwatch.series import STATS
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

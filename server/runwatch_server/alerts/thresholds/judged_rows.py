@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from runwatch.layouts import Layout
 from runwatch.nonfinite import ABSENT_32, ABSENT_64
 from runwatch.rules import Rows, Rule
-from runwatch.rules.names import STATS
 from runwatch.rules.objectives import objective_names
 from runwatch.rules.observations import rule_name
 from runwatch.rules.thresholds import (
@@ -21,6 +20,7 @@ from runwatch.rules.thresholds import (
     rows_of_start,
     series_needed,
 )
+from runwatch.series import STATS
 from runwatch.vocabulary import RunId
 from runwatch_server.services import Services
 from runwatch_server.telemetry import queries, segment_queries
