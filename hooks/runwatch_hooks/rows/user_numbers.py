@@ -7,9 +7,10 @@ from typing import Any, Final, SupportsFloat, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from runwatch.aliases import role_of, series_of
 from runwatch.layouts import MAX_NAME_BYTES
 from runwatch.moving_targets import signs_of
-from runwatch.usual_names import metric_of
+from runwatch.series import Role
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.own_log import OwnLog
 
@@ -20,6 +21,8 @@ _Number = TypeVar("_Number")
 
 _NO_NUMBER: Final = (TypeError, ValueError, OverflowError, RuntimeError)
 """What `float` raises for a string, a dict, an integer too large, or a tensor without one value."""
+_COPIED: Final = (Role.EVALUATION_LOSS, Role.REWARD)
+"""Recorded under our names too: nothing else in the hook records them."""
 _MOST: Final = 256
 _MOST_NAMES: Final = 1000
 
@@ -83,7 +86,7 @@ class UserNumbers:
         if len(self._names) >= _MOST_NAMES:
             return
         self._names[name] = None
-        metric = metric_of(name)
+        metric = series_of(name) if role_of(name) in _COPIED else None
         if metric is not None and metric not in (name, *self._read_as):
             self._read_as[metric] = name
             log.info("%s is recorded as %s too, which rules read", name, metric)

@@ -7,7 +7,7 @@ the name that counts those of training; mmengine counts epochs under the name of
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from runwatch_server.importing.series_names import metric_of
+from runwatch.aliases import series_of
 
 Row = tuple[str, Mapping[str, object]]
 """The place in the file, and the values there."""
@@ -44,7 +44,7 @@ def _of_epochs(rows: Sequence[Row], step: str) -> Iterable[Row]:
 
 def _evaluated(found: Mapping[str, object], step: str) -> dict[str, object]:
     return {
-        "val/loss" if metric_of(name) == "loss" else name: value
+        "val/loss" if series_of(name) == "loss" else name: value
         for name, value in found.items()
         if name != step
     }

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from runwatch.aliases import series_of
 from runwatch.moving_targets import signs_of
 from runwatch_server.importing.run_log import Entry
-from runwatch_server.importing.series_names import metric_of
 
 _ALTERNATING: Final = "alternating"
 _REWARD: Final = "reward"
@@ -26,7 +26,7 @@ def mark(entries: list[Entry]) -> tuple[list[Entry], tuple[str, ...]]:
     marked = [replace(entry, values=_marked(entry.values)) for entry in entries]
     notes = (f"{', '.join(told_by)}: the loss is not judged by its level",)
     gained = told_by[0]
-    if not _is_a_return(gained) or any(metric_of(name) == _REWARD for name in names):
+    if not _is_a_return(gained) or any(series_of(name) == _REWARD for name in names):
         return marked, notes
     renamed = [replace(entry, values=_with_reward(entry.values, gained)) for entry in marked]
     return renamed, (*notes, f"{gained} is read as {_REWARD}")

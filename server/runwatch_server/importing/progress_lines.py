@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
+from runwatch.aliases import is_a_loss, series_of
 from runwatch.frames import MAX_STEP
 from runwatch_server.importing.numbers import number_of
-from runwatch_server.importing.series_names import is_a_loss, metric_of
 
 _NUMBER: Final = (
     # `12,500` and `1,048,576.5` are one number each, a list like `3,4` or `0.9,0.95` is not.
@@ -244,7 +244,7 @@ def step_of(name: str, value: float) -> int | None:
 def of_evaluation(line: ProgressLine) -> ProgressLine:
     """The line as one of an evaluation, whose batches are not a position in the training."""
     values = {
-        "val/loss" if metric_of(name) == "loss" else name: value
+        "val/loss" if series_of(name) == "loss" else name: value
         for name, value in line.values.items()
     }
     return replace(line, values=values, step=None, place=None, total=None)
@@ -273,7 +273,7 @@ def _meant(words: list[str]) -> str:
     whole = " ".join(words)
     for start in range(len(words)):
         lead, name = words[:start], " ".join(words[start:])
-        if metric_of(name) is None:
+        if series_of(name) is None:
             continue
         if any(word.lower() in _NOT_OF_THIS_ROW for word in lead):
             return whole
@@ -286,7 +286,7 @@ def _meant(words: list[str]) -> str:
 def _series(name: str, section: str | None) -> str:
     """The series of a name. A plain `loss` belongs to what the words before it are about."""
     meant = _meant(name.split(" "))
-    if section in (None, "train") or metric_of(meant) != "loss" or "train" in meant.lower():
+    if section in (None, "train") or series_of(meant) != "loss" or "train" in meant.lower():
         return meant
     return f"{section}/loss"
 

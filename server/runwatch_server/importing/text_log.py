@@ -13,11 +13,12 @@ from functools import lru_cache
 from itertools import compress, pairwise
 from typing import Final
 
+from runwatch.aliases import is_a_loss, series_of
 from runwatch_server.importing.bar_steps import steps_beside
 from runwatch_server.importing.boxed_tables import boxes
 from runwatch_server.importing.progress_lines import ProgressLine, of_evaluation, read_line
 from runwatch_server.importing.run_log import Entry, RawLog
-from runwatch_server.importing.series_names import EPOCH, is_a_loss, map_names, metric_of
+from runwatch_server.importing.series_names import EPOCH, map_names
 
 _MIN_REPEATS: Final = 3
 _MAX_LINE: Final = 4000
@@ -38,7 +39,7 @@ class _PlacedLine:
     """The index of the line above it that says where it is."""
 
     def has_loss(self) -> bool:
-        return any(metric_of(name) == "loss" for name in self.line.values)
+        return any(series_of(name) == "loss" for name in self.line.values)
 
 
 def read_text_log(text: str) -> RawLog | None:
@@ -131,7 +132,7 @@ def _configured(keyed: list[tuple[frozenset[str], _PlacedLine]]) -> set[frozense
     return {
         key
         for key, values in told.items()
-        if len(values) == 1 and not any(metric_of(name) for name in key)
+        if len(values) == 1 and not any(series_of(name) for name in key)
     }
 
 
@@ -150,7 +151,7 @@ def _key(line: ProgressLine) -> frozenset[str] | None:
 @lru_cache(1024)
 def _known(names: tuple[str, ...]) -> frozenset[str]:
     # An epoch is printed with a fraction by some, and a row where it is whole is like the others.
-    metrics = {name: metric_of(name) for name in names}
+    metrics = {name: series_of(name) for name in names}
     return frozenset(
         name for name, metric in metrics.items()
         if metric != EPOCH and (metric or is_a_loss(name))
@@ -164,12 +165,12 @@ def _one_series_each(placed: list[_PlacedLine]) -> list[_PlacedLine]:
     counts = Counter(name for one in placed for name in one.line.values)
     chosen: dict[str, str] = {}
     for name, _ in counts.most_common():
-        if (metric := metric_of(name)) is not None:
+        if (metric := series_of(name)) is not None:
             chosen.setdefault(metric, name)
     others = {
         name: f"other/{name}"
         for name in counts
-        if (metric := metric_of(name)) is not None and chosen[metric] != name
+        if (metric := series_of(name)) is not None and chosen[metric] != name
     }
     return [_renamed(one, others) for one in placed]
 
@@ -185,7 +186,7 @@ def _apart_from_means(placed: list[_PlacedLine]) -> list[_PlacedLine]:
         return placed
     means = {
         name: f"mean/{name}" for name in {name for one in placed for name in one.line.values}
-        if metric_of(name) == "loss"
+        if series_of(name) == "loss"
     }  # fmt: skip
     return [
         _renamed(one, means) if is_mean else one
