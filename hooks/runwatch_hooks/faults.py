@@ -28,6 +28,14 @@ class Faults:
         untold, self._untold = self._untold, []
         return untold
 
+    def switch_off(self, place: str, fault: Exception, disable: Callable[[], None]) -> None:
+        """Count a fault of a part that `disable` switches off; what that raises is caught too."""
+        self.note(place, fault, is_off=True)
+        try:
+            disable()
+        except Exception as error:  # noqa: BLE001 - a part that failed may fail here as well
+            self.note(f"{place}, as it was switched off", error, is_off=False)
+
     def note(self, place: str, fault: Exception, *, is_off: bool) -> None:
         """Count a fault; `is_off` says whether the part that failed is switched off by it."""
         self.count += 1
@@ -62,12 +70,10 @@ class Guarded:
         SystemExit and the like pass: they end programs."""
         if not isinstance(fault, Exception) or is_of_a_signal(fault):
             return False
-        self._faults.note(self._place, fault, is_off=self._disable is not None)
-        if self._disable is not None:
-            try:
-                self._disable()
-            except Exception as error:  # noqa: BLE001 - a part that failed may fail here as well
-                self._faults.note(f"{self._place}, as it was switched off", error, is_off=False)
+        if self._disable is None:
+            self._faults.note(self._place, fault, is_off=False)
+        else:
+            self._faults.switch_off(self._place, fault, self._disable)
         return True
 
 

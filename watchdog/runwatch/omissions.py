@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from runwatch.frames import Scalar
+from runwatch.frames import Event, Scalar
 from runwatch.layouts import MAX_NAME_BYTES
 
 OMISSION: Final = "untrained"
@@ -68,6 +68,10 @@ class Omission(msgspec.Struct, frozen=True):
             "num_layers": self.num_layers,
             "why": self.why.value,
         }
+
+    def to_event(self, step: int, at: float) -> Event:
+        """At a step; `at` is in Unix seconds."""
+        return Event(step, OMISSION, at, self.to_detail())
 
     @classmethod
     def of_detail(cls, detail: Mapping[str, object]) -> "Omission | None":

@@ -21,6 +21,7 @@ from runwatch_hooks.errors import AttachError
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.governor import Governor
 from runwatch_hooks.guard import Guard, Outliers
+from runwatch_hooks.observers import observers_of
 from runwatch_hooks.ranks import Team
 from runwatch_hooks.recording.instruments import Instruments
 from runwatch_hooks.reporting.channel import Channel
@@ -28,6 +29,7 @@ from runwatch_hooks.reporting.reports import Reports
 from runwatch_hooks.seeing.own_time import OwnTime
 from runwatch_hooks.seeing.probe import Probe
 from runwatch_hooks.settings.options import Options
+from runwatch_hooks.step.observer import RunContext
 from runwatch_hooks.watch import Watch
 from runwatch_hooks.watching.boundary import Boundary
 from runwatch_hooks.watching.command_execution import executor_for
@@ -79,6 +81,9 @@ def build_watch(
         governor=governor,
         schedulers=objects.schedulers,
         close_row=reports.close_row,
+        observers=observers_of(
+            RunContext(modules=objects.modules, world=team.world, faults=faults)
+        ),
     )
     instruments = Instruments(
         witness=witness,

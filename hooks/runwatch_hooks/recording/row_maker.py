@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from runwatch_hooks.detail import Closeup
 from runwatch_hooks.faults import Faults
@@ -10,7 +9,6 @@ from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.recording.guarded_steps import GuardedSteps
 from runwatch_hooks.recording.instruments import Instruments
 from runwatch_hooks.recording.own_numbers import OwnNumbers
-from runwatch_hooks.recording.restored_weights import RestoredWeights
 from runwatch_hooks.recording.row_assembly import RowAssembly
 from runwatch_hooks.recording.row_output import RowOutput
 from runwatch_hooks.recording.row_turns import Logged, RowTurns
@@ -23,6 +21,7 @@ from runwatch_hooks.seeing.missing_gradients import MissingGradients
 from runwatch_hooks.seeing.numbers import Number, number
 from runwatch_hooks.seeing.probe import Probe
 from runwatch_hooks.seeing.step_reading import Reading
+from runwatch_hooks.step.observer import StepEnd, StepNotes
 from runwatch_hooks.watch import Loggable
 
 log = OwnLog(__name__)
@@ -64,10 +63,7 @@ class RowMaker:
         self._given = UserNumbers(faults)
         self._missing_gradients = MissingGradients()
         self._timer = StepTimer()
-        self.weights: Final = RestoredWeights()
-        self._own_numbers = OwnNumbers(
-            instruments, output, self.weights, self._given, faults, is_leader=is_leader
-        )
+        self._own_numbers = OwnNumbers(instruments, output, self._given, is_leader=is_leader)
         self._guarded_steps = GuardedSteps(reports)
         self._is_healthy = True
         self._segment = 0
@@ -132,7 +128,8 @@ class RowMaker:
             return
         with self._row_turns.turn():
             reading = self._probe.take(step)
-            numbers: Mapping[str, Number] = reading.numbers if self._is_leader else {}
+            numbers = dict(reading.numbers) if self._is_leader else {}
+            numbers |= self._end_step(step, segment).numbers
             self._assembly.add(step, segment, time.time(), numbers, reading)
             self._send()
 
@@ -152,6 +149,7 @@ class RowMaker:
         step_time_s = self._timer.lap(time.monotonic())
         reading = self._probe.take(step)
         numbers = self._own_numbers.take(reading, step_time_s, tokens, lr_scale)
+        numbers |= self._end_step(step, segment).numbers
         if self._guard is not None:
             self._reports.tell_unwatched(self._guard.take_notices(), step, now)
         self._claim(numbers, reading)
@@ -169,6 +167,11 @@ class RowMaker:
         if step_time_s is None or closeup is not None or reading.sharing is not None:
             return None
         return reading, step_time_s
+
+    def _end_step(self, step: int, segment: int) -> StepNotes:
+        """What the observers add to the row."""
+        end = StepEnd(step=step, segment=segment, now=time.monotonic())
+        return self._probe.observers.end_step(end)
 
     def _claim(self, numbers: Iterable[str], reading: Reading) -> None:
         """Reserve the names of the hook's metrics, including those whose values arrive later."""
@@ -240,10 +243,8 @@ class RowMaker:
             is_alarmed = self._governor.is_alarmed and not was_read
             self._governor.is_alarmed = is_alarmed or any(map(is_broken, rows))
         self._guarded_steps.look(rows)
-        if self._is_leader:
-            with self._faults.guard("restored weights"):
-                for row in rows:
-                    self._reports.tell_omissions(self.weights.look(row), row.step, row.at)
+        for row in rows:
+            self._reports.tell_observed(self._probe.observers.on_row(row))
         if self._witness is not None:
             with self._faults.guard("bundle", self._witness.disable):
                 self._witness.look(rows)

@@ -103,9 +103,14 @@ class Reports:
 
     def tell_omissions(self, omissions: Iterable[Omission], step: int, now: float) -> None:
         """Report, and log as warnings, what the program was expected to train and does not."""
-        for omission in omissions:
-            log.warning("step %d: %s", step, omission.what)
-            self.tell_event(step, OMISSION, now, omission.to_detail())
+        self.tell_observed([omission.to_event(step, now) for omission in omissions])
+
+    def tell_observed(self, events: Iterable[Event]) -> None:
+        """Report what observers found, and log as warnings what the program does not train."""
+        for event in events:
+            if event.kind == OMISSION:
+                log.warning("step %d: %s", event.step, event.detail["what"])
+            self.tell(Notes(events=(event,)))
 
     def tell_renamed(self, names: Iterable[str], step: int, now: float) -> None:
         """Report the user's metrics that are stored under other names than they were given."""

@@ -30,6 +30,7 @@ from runwatch_hooks.seeing.step_reading import Reading, Stage
 from runwatch_hooks.seeing.training_forwards import CloseRow, TrainingForwards
 from runwatch_hooks.seeing.training_thread import TrainingThread
 from runwatch_hooks.seeing.watched_optimizers import WatchedOptimizers
+from runwatch_hooks.step.observer import Observers
 from runwatch_hooks.wrapping.arguments import argument, tensors_at
 from runwatch_hooks.wrapping.closures import closure_of
 from runwatch_hooks.wrapping.nested_steps import NestedSteps
@@ -53,6 +54,7 @@ class Probe:
         governor: Governor | None = None,
         schedulers: Sequence[object] = (),
         close_row: CloseRow = lambda step, segment: None,
+        observers: Observers | None = None,
     ) -> None:
         """`lr_scale` returns the multiplier that applies to the groups' learning rates during a
         step.
@@ -67,6 +69,7 @@ class Probe:
         self.on_first_step: Callable[[Sequence[NamedTensor]], None] | None = None
         """Called before an optimizer changes `named` for the first time. It must not raise."""
         self._faults = faults
+        self.observers: Final = observers or Observers((), faults)
         self._lr_scale = lr_scale
         self._statistics = ModelStatistics(modules, optimizers, faults, rank, detail)
         self._optimizers = WatchedOptimizers(optimizers, self._statistics)

@@ -159,6 +159,7 @@ class Lifetime(EndsWithItsBlock):
             self._sibling.leave()
         with self._faults.guard("end of the probe"):
             self._probe.remove()
+        self._probe.observers.detach()
         self._instruments.remove(self._faults)
 
     def _send_last(self, status: Status, reason: str) -> None:

@@ -73,7 +73,7 @@ class LiveWatch(Watch):
         )
         self._progress = Progress(reports, boundary.actor, is_leader=is_leader)
         self._own_state = OwnState(
-            run_id, self._progress, boundary.actor, instruments.guard, self._rows.weights
+            run_id, self._progress, boundary.actor, instruments.guard, probe.observers
         )
         self.lifetime: Final = Lifetime(
             run_id,

@@ -9,15 +9,15 @@ from runwatch.errors import InvalidInputError
 from runwatch.vocabulary import RunId
 from runwatch_hooks.actions import ActionError, Actor
 from runwatch_hooks.guard import Guard
-from runwatch_hooks.recording.restored_weights import RestoredWeights
 from runwatch_hooks.reporting.progress import Progress
+from runwatch_hooks.step.observer import Observers
 
 # Of msgspec, an error of validation is a ValueError since 0.21 only.
 _UNLOADABLE = (KeyError, TypeError, ValueError, RuntimeError, MsgspecError, ActionError)
 
 
 class OwnState:
-    """The next step, the actor's journal and LR scale, the guard's past, the layers' norms."""
+    """The next step, the actor's journal and LR scale, the guard's past, the observers' states."""
 
     def __init__(
         self,
@@ -25,13 +25,13 @@ class OwnState:
         progress: Progress,
         actor: Actor,
         guard: Guard | None,
-        weights: RestoredWeights,
+        observers: Observers,
     ) -> None:
         self._run_id = run_id
         self._progress = progress
         self._actor = actor
         self._guard = guard
-        self._weights = weights
+        self._observers = observers
 
     def save(self, *, does_device_hang: bool) -> dict[str, object]:
         """The state as JSON values. The guard's lies on the device: if that hangs, it is left out,
@@ -42,7 +42,7 @@ class OwnState:
             "next_step": self._progress.next_step,
             "actor": self._actor.state_dict(),
             "guard": {} if guard is None else guard.state_dict(),
-            "norms": self._weights.state_dict(),
+            **self._observers.state_dict(),
         }
 
     def load(self, saved: Mapping[str, object]) -> None:
@@ -62,7 +62,7 @@ class OwnState:
                 f"state_dict: found {found}, wanted what a watch returned"
             ) from error
         self._progress.next_step = next_step
-        self._weights.load_state_dict(saved.get("norms"), next_step)
+        self._observers.load_state_dict(saved, next_step)
 
     def _load(self, actor: dict[str, object] | None, past: dict[str, object]) -> None:
         """Load both states, or neither if one of them does not fit."""

@@ -14,9 +14,11 @@ import numpy as np
 from msgspec import ValidationError, convert
 from numpy.typing import NDArray
 
+from runwatch.frames import Event
 from runwatch.layouts import Layout
 from runwatch.omissions import Omission
 from runwatch_hooks.rows.row import Row
+from runwatch_hooks.step.observer import StepEnd, StepNotes, StepObserver
 
 _OTHER: Final = 0.02
 """Relative difference of the norm, beyond what training explains, that means other weights."""
@@ -27,11 +29,15 @@ _SETTLED_AFTER: Final = 100
 """Steps at the beginning in which a layer's last change predicts its next one badly."""
 _TOLD_FOR: Final = 64
 """Rows in which the number of such layers is recorded."""
+_KEY: Final = "norms"
+"""In the watch's state."""
 
 
-class RestoredWeights:
-    """The weights of one rank. Sharded tensors are not compared. Each layer's norm is read at the
-    first step and then at every eighth, in turns."""
+class OtherWeights(StepObserver):
+    """Sharded tensors are not compared. Each layer's norm is read at the first step and then at
+    every eighth, in turns."""
+
+    name = "other weights"
 
     def __init__(self) -> None:
         self._layout: Layout | None = None
@@ -42,8 +48,18 @@ class RestoredWeights:
         self._num_other = 0
         self._num_rows = 0
 
-    def look(self, row: Row) -> list[Omission]:
-        """Compare a row's norms; returns what to report."""
+    def end_step(self, end: StepEnd) -> StepNotes | None:
+        """The number of layers not restored, in the first rows after that is known."""
+        if not self._num_other:
+            return None
+        self._num_rows += 1
+        num_other = self._num_other
+        if self._num_rows > _TOLD_FOR:
+            num_other = self._num_other = 0
+        return StepNotes({"unrestored_layers": float(num_other)})
+
+    def on_row(self, row: Row) -> Sequence[Event]:
+        """Compare a row's norms."""
         read_L = _norms_of(row)
         if read_L is None or not np.isfinite(read_L).any():
             return []
@@ -59,7 +75,8 @@ class RestoredWeights:
         if not other:
             return []
         words = "these layers differ from the checkpoint that the run continues from"
-        return [Omission.of(words, other, metric="unrestored_layers")]
+        omission = Omission.of(words, other, metric="unrestored_layers")
+        return [omission.to_event(row.step, row.at)]
 
     def _note(self, layout: Layout | None, read_L: NDArray[np.float32]) -> None:
         if layout != self._layout:
@@ -73,26 +90,18 @@ class RestoredWeights:
     def _names(self) -> list[str]:
         return [] if self._layout is None else [layer.name for layer in self._layout.layers]
 
-    def number(self) -> float | None:
-        """The number of layers not restored, in the first rows after that is known; else None."""
-        if not self._num_other:
-            return None
-        self._num_rows += 1
-        num_other = self._num_other
-        if self._num_rows > _TOLD_FOR:
-            num_other = self._num_other = 0
-        return float(num_other)
-
-    def state_dict(self) -> dict[str, list[float]]:
+    def state_dict(self) -> dict[str, object]:
         """Layer -> its norm at the last reading, and its change since the reading before."""
         read = zip(self._names(), self._norms_L.tolist(), self._changes_L.tolist(), strict=True)
-        return {name: [norm, change] for name, norm, change in read if math.isfinite(norm + change)}
+        pairs = ((name, [norm, change]) for name, norm, change in read)
+        return {_KEY: {name: pair for name, pair in pairs if math.isfinite(sum(pair))}}
 
-    def load_state_dict(self, state_dict: object, next_step: int) -> None:
+    def load_state_dict(self, saved: Mapping[str, object], next_step: int) -> None:
         """Compare from now on with the `state_dict` of the earlier attempt."""
-        if next_step >= _SETTLED_AFTER and isinstance(state_dict, dict):
-            saved = cast("dict[str, object]", state_dict)
-            self._expected = {name: pair for name, one in saved.items() if (pair := _pair_of(one))}
+        norms = saved.get(_KEY)
+        if next_step >= _SETTLED_AFTER and isinstance(norms, dict):
+            pairs = cast("dict[str, object]", norms)
+            self._expected = {name: pair for name, one in pairs.items() if (pair := _pair_of(one))}
 
 
 def _pair_of(saved: object) -> tuple[float, float] | None:

@@ -1,0 +1,27 @@
+"""All observers of a run's steps. The order in which they are listed is that of their reports."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from runwatch_hooks.observers.machine_memory import MachineMemoryObserver
+from runwatch_hooks.observers.mistakes.other_weights import OtherWeights
+from runwatch_hooks.step.observer import Observers, RunContext, StepObserver
+
+OBSERVERS: Final[tuple[type[StepObserver], ...]] = (
+    MachineMemoryObserver,
+    OtherWeights,
+)
+
+
+def observers_of(run: RunContext) -> Observers:
+    """Those that have something to observe in this run."""
+    return Observers(_made(run), run.faults)
+
+
+def _made(run: RunContext) -> Iterator[StepObserver]:
+    for kind in OBSERVERS:
+        made: StepObserver | None = None
+        with run.faults.guard(kind.name):
+            made = kind.make(run)
+        if made is not None:
+            yield made

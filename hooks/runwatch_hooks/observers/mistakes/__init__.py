@@ -1,0 +1,1 @@
+"""Detectors of mistakes in training programs that no metric shows."""

@@ -1,0 +1,1 @@
+"""How a step of the training is followed, and who observes it."""

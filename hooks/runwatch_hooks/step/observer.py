@@ -1,0 +1,151 @@
+"""The contract of all that observes a run's steps, and the one loop that calls the observers.
+
+An observer never changes the training. Whatever it does, a fault of it costs that observer alone.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
+
+from torch import nn
+
+from runwatch.frames import Event
+from runwatch_hooks.faults import Faults
+from runwatch_hooks.ranks.world import World
+from runwatch_hooks.rows.row import Row
+from runwatch_hooks.seeing.numbers import Number
+from runwatch_hooks.signals import is_of_a_signal
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """What an observer may know of its run when it is made."""
+
+    modules: Mapping[str, nn.Module]
+    world: World
+    faults: Faults
+    """For the observer's own hooks in torch; the calls below are guarded already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEnd:
+    """A step that has ended; its row is still open."""
+
+    step: int
+    segment: int
+    now: float
+    """Seconds, by a monotonic clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepNotes:
+    """What an observer adds to the row of a step, and what it reports."""
+
+    numbers: Mapping[str, Number] = field(default_factory=dict[str, Number])
+    """A number that lies on an accelerator stays there, as a tensor without dimensions."""
+
+
+class StepObserver:
+    """Observes one run. Every method does nothing here; one that is not overridden costs nothing.
+
+    No method may convert a tensor of an accelerator to a number or a bool, which is a sync, or look
+    at all tensors at each step. The events of a step come one at a time, though not always in one
+    thread. `on_row` may come in any thread, also within an event of a step.
+    """
+
+    name: ClassVar[str]
+    """As the log and the event `hook_fault` show it."""
+
+    @classmethod
+    def make(cls, run: RunContext) -> "StepObserver | None":
+        """The observer of a run; None if there is nothing to observe. On rank 0 only, unless
+        overridden: that rank reports what is the same on all."""
+        return cls() if run.world.is_leader else None
+
+    def end_step(self, end: StepEnd) -> StepNotes | None:
+        """A step has ended. Its row may have had no optimizer step, or several."""
+
+    def on_row(self, row: Row) -> Sequence[Event]:
+        """All numbers of a row have arrived. Rows of one rank, in the order of their steps."""
+        return ()
+
+    def state_dict(self) -> Mapping[str, object]:
+        """Entries of the watch's state, which the program saves, as JSON values."""
+        return {}
+
+    def load_state_dict(self, saved: Mapping[str, object], next_step: int) -> None:
+        """Continue from an earlier watch's state, which may lack entries or hold anything."""
+
+    def detach(self) -> None:
+        """Remove all hooks from torch and from the model, at once. May be called repeatedly, from
+        any thread, and within another event. Finished rows may still come."""
+
+
+class _Calls(Generic[_P, _R]):
+    """One event, and the observers that listen to it."""
+
+    __slots__ = ("_on_fault", "observers")
+
+    def __init__(
+        self,
+        observers: Iterable[tuple[StepObserver, Callable[_P, _R]]],
+        on_fault: Callable[[StepObserver, Exception], None],
+    ) -> None:
+        self.observers = tuple(observers)
+        self._on_fault = on_fault
+
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> list[_R]:
+        """Call all, and return what those return that do not fail."""
+        returned: list[_R] = []
+        for observer, call in self.observers:
+            try:
+                returned.append(call(*args, **kwargs))
+            except Exception as fault:
+                if is_of_a_signal(fault):
+                    raise
+                self._on_fault(observer, fault)
+        return returned
+
+
+class Observers:
+    """The observers of one run. Of each event, only those that override its method are called."""
+
+    def __init__(self, observers: Iterable[StepObserver], faults: Faults) -> None:
+        self._faults = faults
+        self._all = tuple(observers)
+        self._calls: list[_Calls[..., Any]] = []
+        self._end_step = self._of(StepObserver.end_step)
+        self._on_row = self._of(StepObserver.on_row)
+        self._state_dict = self._of(StepObserver.state_dict)
+        self.load_state_dict = self._of(StepObserver.load_state_dict)
+        self.detach = self._of(StepObserver.detach)
+
+    def end_step(self, end: StepEnd) -> StepNotes:
+        """What all observers add to the row."""
+        numbers: dict[str, Number] = {}
+        for notes in self._end_step(end):
+            if notes is not None:
+                numbers |= notes.numbers
+        return StepNotes(numbers)
+
+    def on_row(self, row: Row) -> list[Event]:
+        return [event for events in self._on_row(row) for event in events]
+
+    def state_dict(self) -> dict[str, object]:
+        return {name: state for entries in self._state_dict() for name, state in entries.items()}
+
+    def _of(self, method: Callable[Concatenate[StepObserver, _P], _R]) -> _Calls[_P, _R]:
+        name = method.__name__
+        overriding = [one for one in self._all if getattr(type(one), name) is not method]
+        calls: _Calls[_P, _R] = _Calls([(one, getattr(one, name)) for one in overriding], self._off)
+        self._calls.append(calls)
+        return calls
+
+    def _off(self, observer: StepObserver, fault: Exception) -> None:
+        """Switch an observer off for the rest of the run. Its hooks are removed."""
+        for calls in self._calls:
+            calls.observers = tuple(one for one in calls.observers if one[0] is not observer)
+        self._faults.switch_off(observer.name, fault, observer.detach)
