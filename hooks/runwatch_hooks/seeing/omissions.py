@@ -1,8 +1,4 @@
-"""Detects common omissions in training programs that no metric shows.
-
-These are: layers that are not trained, a missing `train()` or `zero_grad`, a clip before unscaling,
-and optimizers or schedulers that were not restored on resume.
-"""
+"""The detectors of mistakes that are not observers by themselves yet."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -16,7 +12,6 @@ from runwatch_hooks.seeing.fresh_schedules import FreshSchedules
 from runwatch_hooks.seeing.fresh_state import FreshState
 from runwatch_hooks.seeing.kept_gradients import KeptGradients
 from runwatch_hooks.seeing.known_optimizers import KnownOptimizer
-from runwatch_hooks.seeing.training_mode import TrainingMode
 from runwatch_hooks.seeing.untrained import Untrained
 
 
@@ -26,7 +21,6 @@ class Omissions:
     def __init__(
         self, modules: Mapping[str, nn.Module], faults: Faults, schedulers: Sequence[object] = ()
     ) -> None:
-        self._mode = TrainingMode(modules)
         self._untrained = Untrained(modules)
         self._kept = KeptGradients(faults)
         self._fresh = FreshState()
@@ -42,7 +36,6 @@ class Omissions:
 
     def before_step(self, optimizer: Optimizer) -> None:
         """An optimizer is about to step; its state and the schedules are still unchanged."""
-        self._mode.note_step()
         self._fresh.before_step(optimizer)
         self._schedules.before_step()
 
@@ -78,7 +71,6 @@ class Omissions:
         are whole on this rank."""
         numbers, news = self._untrained.end_row(named, optimizers)
         found = {
-            "eval_mode": self._mode.end_row(),
             "kept_gradients": self._kept.end_row(),
             "fresh_optimizers": self._fresh.end_row(step),
             "fresh_schedulers": self._schedules.end_row(step),

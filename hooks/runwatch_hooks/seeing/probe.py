@@ -30,7 +30,7 @@ from runwatch_hooks.seeing.step_reading import Reading, Stage
 from runwatch_hooks.seeing.training_forwards import CloseRow, TrainingForwards
 from runwatch_hooks.seeing.training_thread import TrainingThread
 from runwatch_hooks.seeing.watched_optimizers import WatchedOptimizers
-from runwatch_hooks.step.observer import Observers
+from runwatch_hooks.step.observer import Observers, OptimizerStep
 from runwatch_hooks.wrapping.arguments import argument, tensors_at
 from runwatch_hooks.wrapping.closures import closure_of
 from runwatch_hooks.wrapping.nested_steps import NestedSteps
@@ -220,6 +220,8 @@ class Probe:
             self._begun.add(id(optimizer))
             self._optimizers.follow(optimizer, slots, is_handed=is_handed)
             self._step.note(self._optimizers.rates_of(optimizer, self._lr_scale()))
+            step = OptimizerStep(optimizer)
+            self.observers.before_optimizer(step)
             self._omissions.before_step(optimizer)
             has_closure = closure_of(args, kwargs) is not None
             self._alternating.begin_step(slots, has_closure=has_closure)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
 
 from torch import nn
+from torch.optim import Optimizer
 
 from runwatch.frames import Event
 from runwatch_hooks.faults import Faults
@@ -28,6 +29,14 @@ class RunContext:
     world: World
     faults: Faults
     """For the observer's own hooks in torch; the calls below are guarded already."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerStep:
+    """A step of one of the run's optimizers. Filtered: rehearsals, inner calls of one step, other
+    threads and forked children are not reported."""
+
+    optimizer: Optimizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +73,9 @@ class StepObserver:
         """The observer of a run; None if there is nothing to observe. On rank 0 only, unless
         overridden: that rank reports what is the same on all."""
         return cls() if run.world.is_leader else None
+
+    def before_optimizer(self, step: OptimizerStep) -> None:
+        """An optimizer is about to step; its state and rates are as the program left them."""
 
     def end_step(self, end: StepEnd) -> StepNotes | None:
         """A step has ended. Its row may have had no optimizer step, or several."""
@@ -117,6 +129,7 @@ class Observers:
         self._faults = faults
         self._all = tuple(observers)
         self._calls: list[_Calls[..., Any]] = []
+        self.before_optimizer = self._of(StepObserver.before_optimizer)
         self._end_step = self._of(StepObserver.end_step)
         self._on_row = self._of(StepObserver.on_row)
         self._state_dict = self._of(StepObserver.state_dict)

@@ -1,18 +1,26 @@
 """Detects a training that continues in evaluation mode, because `train()` was forgotten."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Final
 
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
 from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivateUsage]
 
+from runwatch_hooks.step.observer import (
+    OptimizerStep,
+    RunContext,
+    StepEnd,
+    StepNotes,
+    StepObserver,
+)
+
 _BEGAN_AFTER: Final = 8
 """Rows in training mode after which evaluation mode counts as a mistake. A fine-tuning that is in
 evaluation mode from the start may want to train without dropout."""
 
 
-class TrainingMode:
+class EvalMode(StepObserver):
     """Compares the mode of the modules at each optimizer step with that at the first ones.
 
     This reads one attribute of each model. It counts as evaluation mode if all models are in it,
@@ -20,22 +28,31 @@ class TrainingMode:
     purpose do not count: the model itself is then in training mode.
     """
 
-    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
-        self._models = tuple(modules.values())
+    name = "evaluation mode"
+
+    def __init__(self, models: Iterable[nn.Module]) -> None:
+        self._models = tuple(models)
         self._num_trained = 0
         self._sensitive: tuple[nn.Module, ...] | None = None
         self._trained = False
         self._evaluated = False
         self._has_told = False
 
-    def note_step(self) -> None:
-        """An optimizer is about to step."""
+    @classmethod
+    def make(cls, run: RunContext) -> StepObserver | None:
+        return cls(run.modules.values()) if run.world.is_leader else None
+
+    def before_optimizer(self, step: OptimizerStep) -> None:
         if any(model.training for model in self._models):
             self._trained = True
         else:
             self._evaluated = True
 
-    def end_row(self) -> float | None:
+    def end_step(self, end: StepEnd) -> StepNotes | None:
+        value = self._judge()
+        return None if value is None else StepNotes({"eval_mode": value})
+
+    def _judge(self) -> float | None:
         """1 if all steps of the row were in evaluation mode although the run began in training
         mode, 0 if that is over, None if it never happened."""
         trained, evaluated = self._trained, self._evaluated
