@@ -5,12 +5,14 @@ from typing import Final
 
 from runwatch_hooks.observers.machine_memory import MachineMemoryObserver
 from runwatch_hooks.observers.mistakes.eval_mode import EvalMode
+from runwatch_hooks.observers.mistakes.no_gradients import NoGradients
 from runwatch_hooks.observers.mistakes.other_weights import OtherWeights
 from runwatch_hooks.step.observer import Observers, RunContext, StepObserver
 
 OBSERVERS: Final[tuple[type[StepObserver], ...]] = (
     MachineMemoryObserver,
     EvalMode,
+    NoGradients,
     OtherWeights,
 )
 

@@ -17,7 +17,6 @@ from runwatch_hooks.reporting.reports import Reports
 from runwatch_hooks.reporting.reserved_names import OF_LAYERS, ReservedNames
 from runwatch_hooks.rows.health import is_broken, is_healthy
 from runwatch_hooks.rows.user_numbers import UserNumbers
-from runwatch_hooks.seeing.missing_gradients import MissingGradients
 from runwatch_hooks.seeing.numbers import Number, number
 from runwatch_hooks.seeing.probe import Probe
 from runwatch_hooks.seeing.step_reading import Reading
@@ -61,7 +60,6 @@ class RowMaker:
         if instruments.sensors is not None:
             self._own_names.add(instruments.sensors.names)
         self._given = UserNumbers(faults)
-        self._missing_gradients = MissingGradients()
         self._timer = StepTimer()
         self._own_numbers = OwnNumbers(instruments, output, self._given, is_leader=is_leader)
         self._guarded_steps = GuardedSteps(reports)
@@ -129,7 +127,7 @@ class RowMaker:
         with self._row_turns.turn():
             reading = self._probe.take(step)
             numbers = dict(reading.numbers) if self._is_leader else {}
-            numbers |= self._end_step(step, segment).numbers
+            numbers |= self._end_step(step, segment, reading).numbers
             self._assembly.add(step, segment, time.time(), numbers, reading)
             self._send()
 
@@ -149,7 +147,8 @@ class RowMaker:
         step_time_s = self._timer.lap(time.monotonic())
         reading = self._probe.take(step)
         numbers = self._own_numbers.take(reading, step_time_s, tokens, lr_scale)
-        numbers |= self._end_step(step, segment).numbers
+        notes = self._end_step(step, segment, reading)
+        numbers |= notes.numbers
         if self._guard is not None:
             self._reports.tell_unwatched(self._guard.take_notices(), step, now)
         self._claim(numbers, reading)
@@ -157,7 +156,7 @@ class RowMaker:
         self._reports.tell_renamed(self._own_names.untold(), step, now)
         self._reports.tell_omissions(self._output.take_omissions(), step, now)
         if self._is_leader:
-            self._tell_coverage(reading, step, now)
+            self._tell_coverage(reading, notes, step, now)
         self._output.sample_replicas(step, self._probe.named)
         closeup = self._closeup(step, now)
         own_time = None if self._own_time is None else self._own_time.take()
@@ -168,9 +167,15 @@ class RowMaker:
             return None
         return reading, step_time_s
 
-    def _end_step(self, step: int, segment: int) -> StepNotes:
-        """What the observers add to the row."""
-        end = StepEnd(step=step, segment=segment, now=time.monotonic())
+    def _end_step(self, step: int, segment: int, reading: Reading) -> StepNotes:
+        """What the observers add to the row, and report."""
+        end = StepEnd(
+            step=step,
+            segment=segment,
+            now=time.monotonic(),
+            saw_gradients=reading.layout is not None,
+            named=self._probe.named,
+        )
         return self._probe.observers.end_step(end)
 
     def _claim(self, numbers: Iterable[str], reading: Reading) -> None:
@@ -212,11 +217,10 @@ class RowMaker:
             )
         return num_missing == 0
 
-    def _tell_coverage(self, reading: Reading, step: int, now: float) -> None:
+    def _tell_coverage(self, reading: Reading, notes: StepNotes, step: int, now: float) -> None:
         """Report where gradients were read, what is not watched, and what changed."""
         self._reports.tell_stage(reading, step, now)
-        blind = self._missing_gradients.look(reading.layout is not None)
-        notices = [*reading.notices, *blind, *self._output.take_notices()]
+        notices = [*reading.notices, *notes.notices, *self._output.take_notices()]
         self._reports.tell_unwatched(notices, step, now)
         self._reports.tell_changes(reading.changes, step, now)
         self._reports.tell_omissions(reading.omissions, step, now)

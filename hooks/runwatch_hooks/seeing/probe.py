@@ -18,7 +18,6 @@ from runwatch_hooks.governor import Governor
 from runwatch_hooks.measuring.layer_names import NamedTensor
 from runwatch_hooks.ranks.zero import ZeroOptimizer, stepped_by, total_norm_of
 from runwatch_hooks.seeing.alternation import AlternatingOptimizers
-from runwatch_hooks.seeing.frozen_layers import FrozenLayers
 from runwatch_hooks.seeing.handed_steps import HandedSteps
 from runwatch_hooks.seeing.known_optimizers import at_rest, parameters_of
 from runwatch_hooks.seeing.model_statistics import ModelStatistics
@@ -82,7 +81,6 @@ class Probe:
         self._handed = HandedSteps()
         self._alternating = AlternatingOptimizers(self._statistics.gradient_at, self._slots_of_all)
         self._omissions = Omissions(modules, faults, schedulers)
-        self._frozen = FrozenLayers()
         self._thread = TrainingThread()
         self.forwards: Final = TrainingForwards(modules, faults, close_row)
         self._reset()
@@ -119,8 +117,6 @@ class Probe:
             step, named if is_whole else (), self._optimizers.known
         )
         self._step.note(left_out)
-        if (num_frozen := self._frozen.end_row(named)) is not None:
-            self._step.note({"frozen_layers": num_frozen})
         reading = self._step.close(self._optimizers.take_changes(), omissions)
         self._reset()
         return reading

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from runwatch.frames import Event
 from runwatch_hooks.faults import Faults
+from runwatch_hooks.measuring.layer_names import NamedTensor
 from runwatch_hooks.ranks.world import World
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.seeing.numbers import Number
@@ -47,6 +48,9 @@ class StepEnd:
     segment: int
     now: float
     """Seconds, by a monotonic clock."""
+    saw_gradients: bool
+    named: Sequence[NamedTensor]
+    """All trained tensors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,8 @@ class StepNotes:
 
     numbers: Mapping[str, Number] = field(default_factory=dict[str, Number])
     """A number that lies on an accelerator stays there, as a tensor without dimensions."""
+    notices: tuple[str, ...] = ()
+    """Sentences about what is not watched, each reported once."""
 
 
 class StepObserver:
@@ -139,10 +145,10 @@ class Observers:
     def end_step(self, end: StepEnd) -> StepNotes:
         """What all observers add to the row."""
         numbers: dict[str, Number] = {}
-        for notes in self._end_step(end):
-            if notes is not None:
-                numbers |= notes.numbers
-        return StepNotes(numbers)
+        found = [notes for notes in self._end_step(end) if notes is not None]
+        for notes in found:
+            numbers |= notes.numbers
+        return StepNotes(numbers, tuple(one for notes in found for one in notes.notices))
 
     def on_row(self, row: Row) -> list[Event]:
         return [event for events in self._on_row(row) for event in events]

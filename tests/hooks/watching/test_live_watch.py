@@ -18,7 +18,7 @@ from runwatch.errors import InvalidInputError
 from runwatch.vocabulary import CommandId, Phase
 from runwatch_hooks.attaching.training_objects import Objects
 from runwatch_hooks.attaching.watch_builder import build_watch
-from runwatch_hooks.seeing.missing_gradients import BLIND_AFTER
+from runwatch_hooks.observers.mistakes.no_gradients import BLIND_AFTER
 from runwatch_hooks.settings.options import Options
 from runwatch_hooks.watching.live_watch import LiveWatch
 
