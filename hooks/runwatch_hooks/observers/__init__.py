@@ -7,6 +7,7 @@ from runwatch_hooks.observers.machine_memory import MachineMemoryObserver
 from runwatch_hooks.observers.mistakes.eval_mode import EvalMode
 from runwatch_hooks.observers.mistakes.no_gradients import NoGradients
 from runwatch_hooks.observers.mistakes.other_weights import OtherWeights
+from runwatch_hooks.observers.mistakes.untrained import Untrained
 from runwatch_hooks.step.observer import Observers, RunContext, StepObserver
 
 OBSERVERS: Final[tuple[type[StepObserver], ...]] = (
@@ -14,6 +15,7 @@ OBSERVERS: Final[tuple[type[StepObserver], ...]] = (
     EvalMode,
     NoGradients,
     OtherWeights,
+    Untrained,
 )
 
 

@@ -175,6 +175,8 @@ class RowMaker:
             now=time.monotonic(),
             saw_gradients=reading.layout is not None,
             named=self._probe.named,
+            is_sharded=reading.sharing is not None,
+            optimizers=self._probe.optimizers,
         )
         return self._probe.observers.end_step(end)
 
@@ -223,7 +225,7 @@ class RowMaker:
         notices = [*reading.notices, *notes.notices, *self._output.take_notices()]
         self._reports.tell_unwatched(notices, step, now)
         self._reports.tell_changes(reading.changes, step, now)
-        self._reports.tell_omissions(reading.omissions, step, now)
+        self._reports.tell_omissions(notes.omissions, step, now)
 
     def _closeup(self, step: int, now: float) -> Closeup | None:
         if self._detail is None:

@@ -1,27 +1,19 @@
 """The detectors of mistakes that are not observers by themselves yet."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
-from torch import nn
 from torch.optim import Optimizer
 
-from runwatch.omissions import Omission
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.measuring.layer_names import NamedTensor
 from runwatch_hooks.seeing.fresh_schedules import FreshSchedules
 from runwatch_hooks.seeing.fresh_state import FreshState
 from runwatch_hooks.seeing.kept_gradients import KeptGradients
-from runwatch_hooks.seeing.known_optimizers import KnownOptimizer
-from runwatch_hooks.seeing.untrained import Untrained
 
 
 class Omissions:
     """All detectors, fed with the events of each step. Slots are layers' indices in the layout."""
 
-    def __init__(
-        self, modules: Mapping[str, nn.Module], faults: Faults, schedulers: Sequence[object] = ()
-    ) -> None:
-        self._untrained = Untrained(modules)
+    def __init__(self, faults: Faults, schedulers: Sequence[object] = ()) -> None:
         self._kept = KeptGradients(faults)
         self._fresh = FreshState()
         self._schedules = FreshSchedules(schedulers)
@@ -46,7 +38,6 @@ class Omissions:
     def note_gradients(self, optimizer: Optimizer, slots: Sequence[int]) -> None:
         """The gradients of an optimizer's step are complete: at its beginning or, if a closure
         computes them, at its end."""
-        self._untrained.note_step(optimizer)
         self._kept.before_step(optimizer)
         if getattr(optimizer, "grad_scale", None) is not None:  # a fused one unscales itself
             self.note_unscaled(slots)
@@ -64,19 +55,15 @@ class Omissions:
         if self._unscaled.isdisjoint(slots):
             self._clipped |= dict.fromkeys(slots, max_norm)
 
-    def end_row(
-        self, step: int, named: Sequence[NamedTensor], optimizers: Iterable[KnownOptimizer]
-    ) -> tuple[dict[str, float], list[Omission]]:
-        """Metrics of what is omitted, and what is new about layers. `named` are the layers that
-        are whole on this rank."""
-        numbers, news = self._untrained.end_row(named, optimizers)
+    def end_row(self, step: int) -> dict[str, float]:
+        """Metrics of what is omitted."""
         found = {
             "kept_gradients": self._kept.end_row(),
             "fresh_optimizers": self._fresh.end_row(step),
             "fresh_schedulers": self._schedules.end_row(step),
             "scaled_clip": self._scaled_clip,
         }
-        numbers |= {name: value for name, value in found.items() if value is not None}
+        numbers = {name: value for name, value in found.items() if value is not None}
         self._clipped, self._scaled_clip = {}, None
         self._unscaled.clear()
-        return numbers, news
+        return numbers

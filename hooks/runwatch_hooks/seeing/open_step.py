@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from runwatch.omissions import Omission
 from runwatch_hooks.governor import EVERYTHING, Governor, Sampled
 from runwatch_hooks.ranks.shards import whole
 from runwatch_hooks.seeing.gradient_version import GradientVersion
@@ -139,7 +138,7 @@ class OpenStep:
         last, now = self.numbers.get("clip_coef"), number(coefficient)
         self.numbers["clip_coef"] = now if last is None else lesser(last, now)
 
-    def close(self, changes: Iterable[str], omissions: Iterable[Omission]) -> Reading:
+    def close(self, changes: Iterable[str]) -> Reading:
         """The reading of the whole step. The next step begins."""
         statistics, stages, sampled = self._statistics, set(self._stages.values()), self._sampled
         if sampled is not None:
@@ -155,7 +154,6 @@ class OpenStep:
             at_rest=tuple(sorted(self._at_rest)),
             notices=tuple(statistics.take_notices()),
             changes=(*statistics.take_changes(), *changes),
-            omissions=tuple(omissions),
         )
         self._begin()
         return reading

@@ -19,7 +19,7 @@ from runwatch_hooks.measuring.layer_names import NamedTensor
 from runwatch_hooks.ranks.zero import ZeroOptimizer, stepped_by, total_norm_of
 from runwatch_hooks.seeing.alternation import AlternatingOptimizers
 from runwatch_hooks.seeing.handed_steps import HandedSteps
-from runwatch_hooks.seeing.known_optimizers import at_rest, parameters_of
+from runwatch_hooks.seeing.known_optimizers import KnownOptimizer, at_rest, parameters_of
 from runwatch_hooks.seeing.model_statistics import ModelStatistics
 from runwatch_hooks.seeing.numbers import number
 from runwatch_hooks.seeing.omissions import Omissions
@@ -80,7 +80,7 @@ class Probe:
         self._nesting = NestedSteps()
         self._handed = HandedSteps()
         self._alternating = AlternatingOptimizers(self._statistics.gradient_at, self._slots_of_all)
-        self._omissions = Omissions(modules, faults, schedulers)
+        self._omissions = Omissions(faults, schedulers)
         self._thread = TrainingThread()
         self.forwards: Final = TrainingForwards(modules, faults, close_row)
         self._reset()
@@ -89,6 +89,11 @@ class Probe:
     def named(self) -> Sequence[NamedTensor]:
         """All trained tensors, in the same order on every rank."""
         return self._statistics.named
+
+    @property
+    def optimizers(self) -> Sequence[KnownOptimizer]:
+        """Those given, and those that were seen to step the run's layers since."""
+        return self._optimizers.known
 
     @property
     def is_broken(self) -> bool:
@@ -111,13 +116,8 @@ class Probe:
             self._step.note({"alternating": 1.0})
         if self._has_scaler and "skipped" not in self._step.numbers:
             self._step.note({"skipped": 0.0})
-        named = self._statistics.named
-        is_whole = self._statistics.sharing is None
-        left_out, omissions = self._omissions.end_row(
-            step, named if is_whole else (), self._optimizers.known
-        )
-        self._step.note(left_out)
-        reading = self._step.close(self._optimizers.take_changes(), omissions)
+        self._step.note(self._omissions.end_row(step))
+        reading = self._step.close(self._optimizers.take_changes())
         self._reset()
         return reading
 
@@ -224,6 +224,7 @@ class Probe:
             if has_closure:
                 self._with_closure.add(id(optimizer))
             else:
+                self.observers.on_gradients(step)
                 self._omissions.note_gradients(optimizer, slots)
                 self._read_before_step(slots, getattr(optimizer, "grad_scale", None), again)
             self._note_bad(optimizer)
@@ -241,6 +242,7 @@ class Probe:
                 return
             slots = self._step.slots_of(optimizer)
             if id(optimizer) in self._with_closure:
+                self.observers.on_gradients(OptimizerStep(optimizer))
                 self._omissions.note_gradients(optimizer, slots)
                 self._step.read(slots, Stage.CLOSURE_POST)
             self._step.note_stepped(slots)

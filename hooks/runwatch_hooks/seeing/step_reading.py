@@ -7,7 +7,6 @@ from enum import IntEnum
 from torch import Tensor
 
 from runwatch.layouts import Layout
-from runwatch.omissions import Omission
 from runwatch_hooks.governor import Sampled
 from runwatch_hooks.measuring.sharing import Sharing
 from runwatch_hooks.seeing.numbers import Number
@@ -47,5 +46,3 @@ class Reading:
     """Messages about what is not watched, or cannot be."""
     changes: tuple[str, ...] = ()
     """Messages about what is watched instead of something else."""
-    omissions: tuple[Omission, ...] = ()
-    """What is new about layers that the program leaves out."""

@@ -11,10 +11,12 @@ from torch import nn
 from torch.optim import Optimizer
 
 from runwatch.frames import Event
+from runwatch.omissions import Omission
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.measuring.layer_names import NamedTensor
 from runwatch_hooks.ranks.world import World
 from runwatch_hooks.rows.row import Row
+from runwatch_hooks.seeing.known_optimizers import KnownOptimizer
 from runwatch_hooks.seeing.numbers import Number
 from runwatch_hooks.signals import is_of_a_signal
 
@@ -51,6 +53,10 @@ class StepEnd:
     saw_gradients: bool
     named: Sequence[NamedTensor]
     """All trained tensors."""
+    is_sharded: bool
+    """Whether tensors are split over ranks; this one holds parts of them."""
+    optimizers: Sequence[KnownOptimizer]
+    """Those given to `attach`, and those that were seen to step since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,8 @@ class StepNotes:
     """A number that lies on an accelerator stays there, as a tensor without dimensions."""
     notices: tuple[str, ...] = ()
     """Sentences about what is not watched, each reported once."""
+    omissions: tuple[Omission, ...] = ()
+    """What is new about layers that the program leaves out."""
 
 
 class StepObserver:
@@ -82,6 +90,10 @@ class StepObserver:
 
     def before_optimizer(self, step: OptimizerStep) -> None:
         """An optimizer is about to step; its state and rates are as the program left them."""
+
+    def on_gradients(self, step: OptimizerStep) -> None:
+        """All gradients of an optimizer's step are complete: before the step or, if a closure
+        computes them, after it."""
 
     def end_step(self, end: StepEnd) -> StepNotes | None:
         """A step has ended. Its row may have had no optimizer step, or several."""
@@ -136,6 +148,7 @@ class Observers:
         self._all = tuple(observers)
         self._calls: list[_Calls[..., Any]] = []
         self.before_optimizer = self._of(StepObserver.before_optimizer)
+        self.on_gradients = self._of(StepObserver.on_gradients)
         self._end_step = self._of(StepObserver.end_step)
         self._on_row = self._of(StepObserver.on_row)
         self._state_dict = self._of(StepObserver.state_dict)
@@ -148,7 +161,11 @@ class Observers:
         found = [notes for notes in self._end_step(end) if notes is not None]
         for notes in found:
             numbers |= notes.numbers
-        return StepNotes(numbers, tuple(one for notes in found for one in notes.notices))
+        return StepNotes(
+            numbers,
+            tuple(one for notes in found for one in notes.notices),
+            tuple(one for notes in found for one in notes.omissions),
+        )
 
     def on_row(self, row: Row) -> list[Event]:
         return [event for events in self._on_row(row) for event in events]

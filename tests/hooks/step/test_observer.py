@@ -14,7 +14,9 @@ from runwatch_hooks.faults import Faults
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.step.observer import Observers, StepEnd, StepNotes, StepObserver
 
-END = StepEnd(step=3, segment=0, now=1.0, saw_gradients=True, named=())
+END = StepEnd(
+    step=3, segment=0, now=1.0, saw_gradients=True, named=(), is_sharded=False, optimizers=()
+)
 ROW = Row(3, 0, 1.7e9, {"loss": 1.0})
 
 

@@ -10,7 +10,12 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from runwatch.omissions import OMISSION, Omission, Why
-from runwatch_hooks.seeing.untrained import IDLE_AFTER, IN_VAIN_AFTER, LOOKED_EVERY, UNREACHED_AFTER
+from runwatch_hooks.observers.mistakes.untrained import (
+    IDLE_AFTER,
+    IN_VAIN_AFTER,
+    LOOKED_EVERY,
+    UNREACHED_AFTER,
+)
 from runwatch_hooks.watch import Watch
 
 UNHELD_AFTER = LOOKED_EVERY

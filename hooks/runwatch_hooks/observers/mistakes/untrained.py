@@ -18,6 +18,13 @@ from runwatch_hooks.measuring.layer_names import NamedTensor
 from runwatch_hooks.measuring.sampled_updates import sample
 from runwatch_hooks.seeing.gradient_version import GradientVersion
 from runwatch_hooks.seeing.known_optimizers import KnownOptimizer, parameters_of
+from runwatch_hooks.step.observer import (
+    OptimizerStep,
+    RunContext,
+    StepEnd,
+    StepNotes,
+    StepObserver,
+)
 
 IN_VAIN_AFTER: Final = 100
 """Steps of an optimizer without any gradient, after which it is reported."""
@@ -94,8 +101,10 @@ class _Unheld:
             self.num_looks += 1
 
 
-class Untrained:
-    """The layers that optimizer steps leave out. For ranks that hold whole layers."""
+class Untrained(StepObserver):
+    """The layers that optimizer steps leave out, of those that no rank shares with others."""
+
+    name = "untrained layers"
 
     def __init__(self, modules: Mapping[str, nn.Module]) -> None:
         self._modules = modules
@@ -106,9 +115,14 @@ class Untrained:
         self._num_rows = 0
         self._is_due = False
 
-    def note_step(self, optimizer: Optimizer) -> None:
-        """An optimizer steps, and its gradients are complete. Once all of its parameters have had a
-        gradient, this costs one dictionary look-up."""
+    @classmethod
+    def make(cls, run: RunContext) -> StepObserver | None:
+        return cls(run.modules) if run.world.is_leader else None
+
+    def on_gradients(self, step: OptimizerStep) -> None:
+        """Once all parameters of the optimizer have had a gradient, this costs one dictionary
+        look-up."""
+        optimizer = step.optimizer
         history = self._histories.get(optimizer)
         if history is None:
             history = self._histories[optimizer] = _GradientHistory(parameters_of(optimizer))
@@ -119,36 +133,35 @@ class Untrained:
             history.silent = silent
             self._is_due = self._is_due or history.num_steps in (IN_VAIN_AFTER, UNREACHED_AFTER)
 
-    def end_row(
-        self, named: Sequence[NamedTensor], optimizers: Iterable[KnownOptimizer]
-    ) -> tuple[dict[str, float], list[Omission]]:
-        """Metrics: the numbers of such layers, once there were any. Omissions: what is new."""
+    def end_step(self, end: StepEnd) -> StepNotes | None:
+        """The numbers of such layers, once there were any, and what is new."""
+        named = () if end.is_sharded else end.named
         self._num_rows += 1
         looks = self._num_rows % LOOKED_EVERY == 0 or self._num_rows in _EARLY_LOOKS
         if looks:
-            self._look(named, optimizers)
+            self._look(named, end.optimizers)
         if not (looks or self._is_due or self._told):
-            return {}, []
+            return None
         self._is_due = False
         names = {id(one.tensor): one.name for one in named}
         histories = list(self._histories.values())
         in_vain = _silent(names, (one for one in histories if one.steps_in_vain))
         unreached = _silent(names, (one for one in histories if one.leaves_out))
         if not any(one.has_gradients for one in histories):
-            in_vain = []  # no gradients at all: `MissingGradients` reports that
+            in_vain = []  # no gradients at all: `NoGradients` reports that
         lasting = (key for key, one in self._unheld.items() if one.num_looks >= _LOOKS)
         unheld = [names[key] for key in lasting if key in names]
-        news = [
+        news = (
             *self._news("in vain", in_vain),
             *self._news("unheld", unheld),
             *self._news("unreached", unreached),
-        ]
+        )
         numbers: dict[str, float] = {}
         if {"in vain", "unheld"} & self._told.keys():
             numbers["untrained_layers"] = float(len(in_vain) + len(unheld))
         if "unreached" in self._told:
             numbers["unreached_layers"] = float(len(unreached))
-        return numbers, news
+        return StepNotes(numbers, omissions=news)
 
     def _news(self, kind: str, names: Sequence[str]) -> list[Omission]:
         if len(names) <= self._told.get(kind, 0):
