@@ -79,10 +79,14 @@ def build_watch(
         on_broken=_fault_listener(witness, faults),
         detail=detail,
         governor=governor,
-        schedulers=objects.schedulers,
         close_row=reports.close_row,
         observers=observers_of(
-            RunContext(modules=objects.modules, world=team.world, faults=faults)
+            RunContext(
+                modules=objects.modules,
+                schedulers=objects.schedulers,
+                world=team.world,
+                faults=faults,
+            )
         ),
     )
     instruments = Instruments(

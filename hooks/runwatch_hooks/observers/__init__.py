@@ -6,6 +6,7 @@ from typing import Final
 from runwatch_hooks.observers.machine_memory import MachineMemoryObserver
 from runwatch_hooks.observers.mistakes.eval_mode import EvalMode
 from runwatch_hooks.observers.mistakes.no_gradients import NoGradients
+from runwatch_hooks.observers.mistakes.not_restored import NotRestored
 from runwatch_hooks.observers.mistakes.other_weights import OtherWeights
 from runwatch_hooks.observers.mistakes.untrained import Untrained
 from runwatch_hooks.step.observer import Observers, RunContext, StepObserver
@@ -14,6 +15,7 @@ OBSERVERS: Final[tuple[type[StepObserver], ...]] = (
     MachineMemoryObserver,
     EvalMode,
     NoGradients,
+    NotRestored,
     OtherWeights,
     Untrained,
 )

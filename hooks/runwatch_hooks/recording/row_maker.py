@@ -125,7 +125,7 @@ class RowMaker:
         if not self._probe.is_broken:
             return
         with self._row_turns.turn():
-            reading = self._probe.take(step)
+            reading = self._probe.take()
             numbers = dict(reading.numbers) if self._is_leader else {}
             numbers |= self._end_step(step, segment, reading).numbers
             self._assembly.add(step, segment, time.time(), numbers, reading)
@@ -145,7 +145,7 @@ class RowMaker:
         # The loss goes first: if there are too many metrics, the last ones are left out.
         theirs = self._numbers(metrics if loss is None else {"loss": loss, **metrics})
         step_time_s = self._timer.lap(time.monotonic())
-        reading = self._probe.take(step)
+        reading = self._probe.take()
         numbers = self._own_numbers.take(reading, step_time_s, tokens, lr_scale)
         notes = self._end_step(step, segment, reading)
         numbers |= notes.numbers

@@ -5,18 +5,14 @@ from collections.abc import Sequence
 from torch.optim import Optimizer
 
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.seeing.fresh_schedules import FreshSchedules
-from runwatch_hooks.seeing.fresh_state import FreshState
 from runwatch_hooks.seeing.kept_gradients import KeptGradients
 
 
 class Omissions:
     """All detectors, fed with the events of each step. Slots are layers' indices in the layout."""
 
-    def __init__(self, faults: Faults, schedulers: Sequence[object] = ()) -> None:
+    def __init__(self, faults: Faults) -> None:
         self._kept = KeptGradients(faults)
-        self._fresh = FreshState()
-        self._schedules = FreshSchedules(schedulers)
         self._clipped: dict[int, float] = {}
         """Slot -> `max_norm` of a clip that it passed while still multiplied by the loss scale."""
         self._unscaled: set[int] = set()
@@ -26,13 +22,7 @@ class Omissions:
         """Remove all hooks from the parameters."""
         self._kept.close()
 
-    def before_step(self, optimizer: Optimizer) -> None:
-        """An optimizer is about to step; its state and the schedules are still unchanged."""
-        self._fresh.before_step(optimizer)
-        self._schedules.before_step()
-
     def after_step(self, optimizer: Optimizer) -> None:
-        self._fresh.after_step(optimizer)
         self._kept.after_step(optimizer)
 
     def note_gradients(self, optimizer: Optimizer, slots: Sequence[int]) -> None:
@@ -55,12 +45,10 @@ class Omissions:
         if self._unscaled.isdisjoint(slots):
             self._clipped |= dict.fromkeys(slots, max_norm)
 
-    def end_row(self, step: int) -> dict[str, float]:
+    def end_row(self) -> dict[str, float]:
         """Metrics of what is omitted."""
         found = {
             "kept_gradients": self._kept.end_row(),
-            "fresh_optimizers": self._fresh.end_row(step),
-            "fresh_schedulers": self._schedules.end_row(step),
             "scaled_clip": self._scaled_clip,
         }
         numbers = {name: value for name, value in found.items() if value is not None}

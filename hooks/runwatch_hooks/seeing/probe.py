@@ -51,7 +51,6 @@ class Probe:
         on_broken: Callable[[], None] = lambda: None,
         detail: Detail | None = None,
         governor: Governor | None = None,
-        schedulers: Sequence[object] = (),
         close_row: CloseRow = lambda step, segment: None,
         observers: Observers | None = None,
     ) -> None:
@@ -61,8 +60,7 @@ class Probe:
         `on_broken` is called before an optimizer steps with gradients known to be non-finite; on an
         accelerator that is not known without a sync. It must not raise. `detail` measures
         histograms when they were asked for. `governor` decides how much of a step is read; without
-        one, everything. After a resume, the `schedulers` are checked for being restored.
-        `close_row` is called when the step after a row's has begun.
+        one, everything. `close_row` is called when the step after a row's has begun.
         """
         self._on_broken = on_broken
         self.on_first_step: Callable[[Sequence[NamedTensor]], None] | None = None
@@ -80,7 +78,7 @@ class Probe:
         self._nesting = NestedSteps()
         self._handed = HandedSteps()
         self._alternating = AlternatingOptimizers(self._statistics.gradient_at, self._slots_of_all)
-        self._omissions = Omissions(faults, schedulers)
+        self._omissions = Omissions(faults)
         self._thread = TrainingThread()
         self.forwards: Final = TrainingForwards(modules, faults, close_row)
         self._reset()
@@ -108,7 +106,7 @@ class Probe:
         self._omissions.close()
         self.forwards.remove()
 
-    def take(self, step: int) -> Reading:
+    def take(self) -> Reading:
         """The reading of the step that has ended. The next step begins."""
         self._thread.end_row()
         self._step.note({"optimizer_steps": float(self._num_optimizer_steps)})
@@ -116,7 +114,7 @@ class Probe:
             self._step.note({"alternating": 1.0})
         if self._has_scaler and "skipped" not in self._step.numbers:
             self._step.note({"skipped": 0.0})
-        self._step.note(self._omissions.end_row(step))
+        self._step.note(self._omissions.end_row())
         reading = self._step.close(self._optimizers.take_changes())
         self._reset()
         return reading
@@ -218,7 +216,6 @@ class Probe:
             self._step.note(self._optimizers.rates_of(optimizer, self._lr_scale()))
             step = OptimizerStep(optimizer)
             self.observers.before_optimizer(step)
-            self._omissions.before_step(optimizer)
             has_closure = closure_of(args, kwargs) is not None
             self._alternating.begin_step(slots, has_closure=has_closure)
             if has_closure:
@@ -241,12 +238,14 @@ class Probe:
             if not was_read:
                 return
             slots = self._step.slots_of(optimizer)
+            step = OptimizerStep(optimizer)
             if id(optimizer) in self._with_closure:
-                self.observers.on_gradients(OptimizerStep(optimizer))
+                self.observers.on_gradients(step)
                 self._omissions.note_gradients(optimizer, slots)
                 self._step.read(slots, Stage.CLOSURE_POST)
             self._step.note_stepped(slots)
             self._omissions.after_step(optimizer)
+            self.observers.after_optimizer(step)
             self._statistics.after_step()
             self._alternating.after_step(optimizer, slots)
 

@@ -29,6 +29,7 @@ class RunContext:
     """What an observer may know of its run when it is made."""
 
     modules: Mapping[str, nn.Module]
+    schedulers: Sequence[object]
     world: World
     faults: Faults
     """For the observer's own hooks in torch; the calls below are guarded already."""
@@ -95,6 +96,9 @@ class StepObserver:
         """All gradients of an optimizer's step are complete: before the step or, if a closure
         computes them, after it."""
 
+    def after_optimizer(self, step: OptimizerStep) -> None:
+        """An optimizer has stepped. Not called if its step raised or was skipped by a scaler."""
+
     def end_step(self, end: StepEnd) -> StepNotes | None:
         """A step has ended. Its row may have had no optimizer step, or several."""
 
@@ -149,6 +153,7 @@ class Observers:
         self._calls: list[_Calls[..., Any]] = []
         self.before_optimizer = self._of(StepObserver.before_optimizer)
         self.on_gradients = self._of(StepObserver.on_gradients)
+        self.after_optimizer = self._of(StepObserver.after_optimizer)
         self._end_step = self._of(StepObserver.end_step)
         self._on_row = self._of(StepObserver.on_row)
         self._state_dict = self._of(StepObserver.state_dict)
