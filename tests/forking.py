@@ -19,8 +19,14 @@ from pathlib import Path
 from typing import Any, Final
 
 SERVICE: Final = ("runwatch_server.cli.app", "runwatch_server.cli.serve")
-TRAINER: Final = ("torch", "torch.distributed", "torch._dynamo", "runwatch_hooks.attaching")
+TRAINER: Final = (
+    "torch",
+    "torch.distributed.run",
+    "torch._dynamo",
+    "runwatch_hooks.attaching",
+)
 
+_ROOT: Final = Path(__file__).parents[1]
 _PROGRAM: Final = Path(__file__).with_name("forking_program.py")
 
 
@@ -66,13 +72,15 @@ class _Parent:
     """The process that has imported some modules, and that forks."""
 
     def __init__(self, modules: Sequence[str], python_path: str) -> None:
-        """`python_path` is where modules are looked for first, as in PYTHONPATH."""
+        """`python_path` is where modules are looked for first, as in PYTHONPATH. Ours for tests
+        are found too."""
+        paths = filter(None, [python_path, str(_ROOT)])
         self._lock = threading.Lock()
         self._process = subprocess.Popen(
             [sys.executable, str(_PROGRAM), *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": python_path},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
         )
 
     def ask(self, message: Mapping[str, Any]) -> int:
@@ -107,3 +115,25 @@ def fork(
         "folder": str(folder or Path.cwd()),
     }
     return Forked(parent, parent.ask(message))
+
+
+def torchrun(
+    program: Path,
+    arguments: Sequence[str],
+    *,
+    num_ranks: int,
+    output: Path,
+    environment: Mapping[str, str],
+    folder: Path,
+) -> Forked:
+    """Starts a job of several ranks. torchrun is forked, and forks its ranks."""
+    options = ["--standalone", "--run-path", "--start-method=fork"]
+    options.append(f"--nproc-per-node={num_ranks}")
+    return fork(
+        TRAINER,
+        "torch.distributed.run",
+        [*options, str(program), *arguments],
+        output=output,
+        environment={"OMP_NUM_THREADS": "1", **environment},
+        folder=folder,
+    )

@@ -2,13 +2,12 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tests.forking import torchrun
 from tests.waiting import LONGEST_S
 
 NUM_RANKS: Final = 4
@@ -44,22 +43,14 @@ class RanksJob:
         folder.mkdir(exist_ok=True)
         self._folder = folder
         self._output = folder / "output.txt"
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        launcher += ["--nproc-per-node", str(NUM_RANKS), str(_PROGRAM), "--out", str(folder)]
-        with self._output.open("wb") as output:
-            self.process = subprocess.Popen(
-                [*launcher, *options],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=folder,
-                env={
-                    **os.environ,
-                    "OMP_NUM_THREADS": "1",
-                    "RUNWATCH_SPOOL": str(folder / "spool"),
-                    **environment,
-                },
-            )
+        self.process = torchrun(
+            _PROGRAM,
+            ["--out", str(folder), *options],
+            num_ranks=NUM_RANKS,
+            output=self._output,
+            environment={**os.environ, "RUNWATCH_SPOOL": str(folder / "spool"), **environment},
+            folder=folder,
+        )
 
     def num_trained(self) -> int:
         """Steps that the first rank of a living job has trained so far."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 from tests.end_to_end.real_service import RealService
 from tests.end_to_end.trainer import bring_in, watched_by
+from tests.forking import torchrun
 from tests.waiting import LONGEST_S, until
 
 pytestmark = pytest.mark.heavy
@@ -30,7 +31,6 @@ class Job:
         *options: str,
         environment: dict[str, str],
         num_ranks: int = 2,
-        restarts: int = 0,
     ) -> None:
         folder.mkdir()
         self.output = folder / "output.txt"
@@ -38,23 +38,17 @@ class Job:
         self._spool = folder / "spool"
         self._environment = {
             **os.environ,
-            "OMP_NUM_THREADS": "1",
             "RUNWATCH_SPOOL": str(self._spool),
             **environment,
         }
-        launcher = ("--standalone", f"--nproc-per-node={num_ranks}", f"--max-restarts={restarts}")
-        with self.output.open("wb") as output:
-            self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "torch.distributed.run", *launcher),
-                    *(str(EXAMPLES / program), *options),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=folder,
-                env=self._environment,
-            )
+        self.process = torchrun(
+            EXAMPLES / program,
+            options,
+            num_ranks=num_ranks,
+            output=self.output,
+            environment=self._environment,
+            folder=folder,
+        )
 
     def finish(self) -> None:
         """Also what did not arrive in the ten seconds that a run's end waits."""
@@ -203,16 +197,28 @@ def test_a_rank_that_hangs_is_lost_while_the_other_waits_for_it(
 
 
 def test_a_restart_by_torchrun_is_the_next_attempt_of_the_same_run(
-    tmp_path: Path, service: RealService, jobs: list[Job]
+    tmp_path: Path, service: RealService
 ) -> None:
     environment = watched_by(service, number=1)
     known = environment.pop("RUNWATCH_RUN_ID")
-    options = ("--steps", "40", "--fail", "1:20")
     environment["RUNWATCH_RUN_ID"] = ""  # the job names its run by itself, and finds it again
     # Else torch 2.13 lets gloo read the addresses of the first life, which nobody hears any more.
     environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    jobs.append(Job(tmp_path / "job", "ddp.py", *options, environment=environment, restarts=1))
-    jobs[0].finish()
+    environment["RUNWATCH_SPOOL"] = str(tmp_path / "spool")
+    # Its ranks are interpreters of their own, as a user's are.
+    launcher = ("torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1")
+    program = (str(EXAMPLES / "ddp.py"), "--steps", "40", "--fail", "1:20")
+    done = subprocess.run(
+        [sys.executable, "-m", *launcher, *program],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        cwd=tmp_path,
+        env=os.environ | environment,
+        check=False,
+        timeout=LONGEST_S,
+    )
+    assert done.returncode == 0, done.stderr.decode()[-4000:]
+    bring_in(tmp_path / "spool", os.environ | environment)
 
     [run_id] = [run["id"] for run in service.ask("GET", "/runs")["runs"] if run["id"] != known]
     attempts = service.ask("GET", f"/runs/{run_id}/attempts")["attempts"]
