@@ -1,8 +1,7 @@
 """Real trainings that leave something out, each beside its sound twin, judged by a real service."""
 
+import itertools
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -10,15 +9,19 @@ from typing import Final
 import pytest
 from tests.end_to_end.real_service import NOBODY_IS_MISSED, RealService
 from tests.end_to_end.trainer import bring_in, watched_by
+from tests.forking import TRAINER, fork
+from tests.waiting import LONGEST_S
 
 pytestmark = pytest.mark.heavy
 
+_NUMBERS: Final = itertools.count(1)
 _PROGRAM: Final = Path(__file__).with_name("omitting_program.py")
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[RealService]:
-    with RealService(tmp_path / "service", environment=NOBODY_IS_MISSED) as running:
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealService]:
+    folder = tmp_path_factory.mktemp("service")
+    with RealService(folder, environment=NOBODY_IS_MISSED) as running:
         yield running
 
 
@@ -37,28 +40,20 @@ def service(tmp_path: Path) -> Iterator[RealService]:
 def test_what_is_left_out_is_told_and_the_sound_twin_is_silent(
     kind: str, rule: str, service: RealService, tmp_path: Path
 ) -> None:
-    alerts = {
-        state: _alerts_of(kind, state, number, service, tmp_path)
-        for number, state in enumerate(("faulty", "sound"), start=1)
-    }
+    alerts = {state: _alerts_of(kind, state, service, tmp_path) for state in ("faulty", "sound")}
 
     assert rule in alerts["faulty"]
     assert alerts["sound"] == []
 
 
-def _alerts_of(kind: str, state: str, number: int, service: RealService, folder: Path) -> list[str]:
+def _alerts_of(kind: str, state: str, service: RealService, folder: Path) -> list[str]:
     """The rules of a training's warnings and pages."""
-    spool = folder / f"spool-{number}"
-    watched = watched_by(service, number=number)
+    spool = folder / f"spool-{state}"
+    watched = watched_by(service, number=next(_NUMBERS))
     environment = {**os.environ, "RUNWATCH_SPOOL": str(spool), **watched}
-    trained = subprocess.run(
-        [sys.executable, str(_PROGRAM), kind, state],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        env=environment,
-        check=False,
-    )
-    assert trained.returncode == 0, trained.stderr.decode()
+    output = folder / f"output-{state}.txt"
+    trained = fork(TRAINER, str(_PROGRAM), [kind, state], output=output, environment=environment)
+    assert trained.wait(LONGEST_S) == 0, output.read_text()
     bring_in(spool, environment)  # what did not arrive in the ten seconds that a run's end waits
     found = service.judged_alerts(watched["RUNWATCH_RUN_ID"])
     return [alert["rule"] for alert in found if alert["severity"] != "info"]

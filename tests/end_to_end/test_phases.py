@@ -1,8 +1,6 @@
 """A real trainer whose evaluation hangs: told by its name, by how long it lasted before."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -10,6 +8,7 @@ from typing import Final
 import pytest
 from tests.end_to_end.real_service import RealService
 from tests.end_to_end.trainer import watched_by
+from tests.forking import TRAINER, fork
 from tests.waiting import until
 
 pytestmark = pytest.mark.heavy
@@ -36,14 +35,13 @@ def trainer(tmp_path: Path, service: RealService) -> Iterator[dict[str, str]]:
     service.ask("POST", "/rules", rules)
     environment = watched_by(service, number=1)
     spool = {"RUNWATCH_SPOOL": str(tmp_path / "spool")}
-    with (tmp_path / "output.txt").open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, str(_PROGRAM)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **spool, **environment},
-        )
+    process = fork(
+        TRAINER,
+        str(_PROGRAM),
+        [],
+        output=tmp_path / "output.txt",
+        environment={**os.environ, **spool, **environment},
+    )
     try:
         yield environment
     finally:
