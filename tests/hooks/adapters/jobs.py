@@ -1,19 +1,25 @@
 """An example program as a job of its own, watched by a real service."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from tests.end_to_end.real_service import RealService
+from tests.forking import TRAINER, Forked, fork
 from tests.waiting import LONGEST_S, until
 
 from runwatch.ulids import ulid
 from runwatch.vocabulary import RunId
 
 _EXAMPLES: Final = Path(__file__).parents[3] / "examples"
+
+FRAMEWORKS: Final = {
+    "hf_trainer": (*TRAINER, "transformers.trainer"),
+    "lightning_module": (*TRAINER, "lightning.pytorch"),
+    "accelerate_loop": (*TRAINER, "accelerate"),
+}
+"""What is imported before a program is forked."""
 
 
 class Job:
@@ -27,7 +33,7 @@ class Job:
         self._service = service
         service.ask("POST", "/runs", {"run_id": self.run_id, "name": program})
         self._log = folder / "log.txt"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Forked | None = None
         self._environment = {
             **os.environ,
             "RUNWATCH_URL": service.url,
@@ -37,20 +43,14 @@ class Job:
         }
 
     def start(self, *, steps: int) -> None:
-        with self._log.open("ab") as log_file:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    str(_EXAMPLES / f"{self.program}.py"),
-                    f"--steps={steps}",
-                    f"--output={self.output}",
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log_file,
-                stderr=subprocess.STDOUT,
-                cwd=self._log.parent,
-                env=self._environment,
-            )
+        self._process = fork(
+            FRAMEWORKS[self.program],
+            str(_EXAMPLES / f"{self.program}.py"),
+            [f"--steps={steps}", f"--output={self.output}"],
+            output=self._log,
+            environment=self._environment,
+            folder=self._log.parent,
+        )
 
     def wait(self) -> None:
         """Until it has ended in order."""

@@ -2,31 +2,30 @@
 
 import math
 import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Final
 
+from tests.forking import fork
+from tests.hooks.adapters.jobs import FRAMEWORKS
 from tests.hooks.transport.stub_service import TOKEN, StubService, serving
+from tests.waiting import LONGEST_S
 
-ROOT: Final = Path(__file__).parents[3]
 
-
-def told_by(program: Path, folder: Path, service: StubService | None = None) -> StubService:
-    """Runs a program to its end, which must be a good one; it is given the
+def told_by(
+    program: Path, folder: Path, service: StubService | None = None, *, framework: str
+) -> StubService:
+    """Runs a program of a framework's to its end, which must be a good one; it is given the
     folder, and works there."""
-    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    output = folder / "output.txt"
     with serving(service or StubService()) as service:
-        done = subprocess.run(
-            [sys.executable, str(program), str(folder)],
-            env=os.environ
-            | {"RUNWATCH_URL": service.url, "RUNWATCH_TOKEN": TOKEN, "PYTHONPATH": paths},
-            cwd=folder,
-            capture_output=True,
-            check=False,
-            timeout=300,
+        done = fork(
+            FRAMEWORKS[framework],
+            str(program),
+            [str(folder)],
+            output=output,
+            environment=os.environ | {"RUNWATCH_URL": service.url, "RUNWATCH_TOKEN": TOKEN},
+            folder=folder,
         )
-    assert done.returncode == 0, done.stderr.decode()[-4000:]
+        assert done.wait(LONGEST_S) == 0, output.read_text()[-4000:]
     return service
 
 

@@ -20,7 +20,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def service(folder: Path) -> StubService:
-    return told_by(PROGRAM, folder)
+    return told_by(PROGRAM, folder, framework="accelerate_loop")
 
 
 @pytest.fixture

@@ -1,20 +1,20 @@
 """A training under somebody else's loop that breaks: its weights, and the bundle that it leaves."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import cast
 
 import pytest
 import torch
+from tests.forking import fork
+from tests.hooks.adapters.jobs import FRAMEWORKS
+from tests.waiting import LONGEST_S
 from torch import Tensor
 
 from runwatch_hooks.bundles import open_bundle
 
 pytestmark = pytest.mark.heavy
 
-ROOT = Path(__file__).parents[3]
 PROGRAM = Path(__file__).with_name("broken_frameworks.py")
 
 
@@ -22,15 +22,16 @@ PROGRAM = Path(__file__).with_name("broken_frameworks.py")
 def test_the_batches_of_the_broken_step_are_kept_and_the_weights_stay_whole(
     tmp_path: Path, program: str
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), program, str(tmp_path)],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        cwd=tmp_path,
-        capture_output=True,
-        check=False,
-        timeout=300,
+    output = tmp_path / "output.txt"
+    done = fork(
+        FRAMEWORKS[program],
+        str(PROGRAM),
+        [program, str(tmp_path)],
+        output=output,
+        environment=os.environ | {"OMP_NUM_THREADS": "1"},
+        folder=tmp_path,
     )
-    assert done.returncode == 0, done.stderr.decode()[-4000:]
+    assert done.wait(LONGEST_S) == 0, output.read_text()[-4000:]
     (facts,) = (tmp_path / "bundles").rglob("bundle.json")
     bundle = open_bundle(facts.parent)
     batches = cast("list[dict[str, Tensor]]", bundle.batches)

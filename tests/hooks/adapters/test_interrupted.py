@@ -13,7 +13,7 @@ PROGRAM = Path(__file__).with_name("interrupted_trainer.py")
 def test_a_trainer_that_trains_again_after_an_interruption_counts_each_loss_once(
     tmp_path: Path,
 ) -> None:
-    service = told_by(PROGRAM, tmp_path)
+    service = told_by(PROGRAM, tmp_path, framework="hf_trainer")
     (first, *rest) = numbers(service, "loss")
 
     assert rest == [pytest.approx(first)] * 2

@@ -14,7 +14,7 @@ PROGRAM = Path(__file__).with_name("refitted_module.py")
 def test_a_fit_from_the_start_is_a_run_of_its_own_whatever_an_earlier_one_loaded(
     tmp_path: Path,
 ) -> None:
-    service = told_by(PROGRAM, tmp_path)
+    service = told_by(PROGRAM, tmp_path, framework="lightning_module")
     (first, resumed, broken_off, after_a_test) = json.loads((tmp_path / "fits.json").read_text())
 
     assert (first[1], resumed) == (3, [first[0], 6])

@@ -31,7 +31,7 @@ def repeated(tmp_path_factory: pytest.TempPathFactory) -> Repeated:
     folder = tmp_path_factory.mktemp("here")
     service = StubService()
     service.send(Command(CommandId("c1"), LowerLr(0.5), 1, time.time() + 3600))
-    told_by(PROGRAM, folder, service)
+    told_by(PROGRAM, folder, service, framework="hf_trainer")
     told = json.loads((folder / "trainings.json").read_text())
     return Repeated(service, told, (folder / "log.txt").read_text())
 

@@ -12,7 +12,7 @@ PROGRAM = Path(__file__).with_name("two_players.py")
 
 
 def test_what_a_lightning_module_logs_in_a_step_is_in_its_row(tmp_path: Path) -> None:
-    service = told_by(PROGRAM, tmp_path)
+    service = told_by(PROGRAM, tmp_path, framework="lightning_module")
 
     losses = json.loads((tmp_path / "losses.json").read_text())
     assert numbers(service, "g_loss") == pytest.approx(losses)
