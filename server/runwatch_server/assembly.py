@@ -258,7 +258,7 @@ def _build(foundation: _Opened, alerting: Alerting, notifying: Notifying) -> Ser
         observer=metrics,
     )
     pulses = Pulses(database, reader, clock)
-    foundation.removals.on(ingest.forget, pulses.forget)
+    foundation.removals.on(ingest.forget, pulses.forget, quota.on_removed)
     return Services(
         settings=settings,
         clock=clock,

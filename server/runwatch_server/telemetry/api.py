@@ -151,7 +151,8 @@ async def put_frame(
             "unsupported_type",
             f"Content-Type: found {content_type!r}, wanted {CONTENT_TYPE} or application/json",
         )
-    services.quota.note(project, 0 if receipted.duplicate else len(body))
+    num_bytes = 0 if receipted.duplicate else len(body) + receipted.event_bytes
+    services.quota.note(project, num_bytes)
     commands = (
         () if late else await services.delivery.pending(run_id, receipted.attempt, receipted.rank)
     )

@@ -55,10 +55,11 @@ class EventLog:
         rank: int,
         segment: int,
         source: str = "service",
-    ) -> None:
-        """Add events to a run, inside the caller's write about that run."""
+    ) -> int:
+        """Add events to a run, inside the caller's write about that run. Returns the bytes of their
+        details."""
         if not recorded:
-            return
+            return 0
         ids = await self._next_ids(connection, run_id, len(recorded))
         rows = [
             {
@@ -76,6 +77,7 @@ class EventLog:
             for id_, event in zip(ids, recorded, strict=True)
         ]
         await connection.execute(events.insert(), rows)
+        return sum(len(str(row["detail"])) for row in rows)
 
     async def _next_ids(self, connection: AsyncConnection, run_id: RunId, num: int) -> list[str]:
         """Ids from the current time on, or after the run's newest event if that is later."""

@@ -51,6 +51,8 @@ class IngestResult:
     acked: int
     next: int
     duplicate: bool
+    event_bytes: int = 0
+    """What the details of its events take, which are stored in a table of their own, too."""
 
 
 class IngestObserver(Protocol):
@@ -253,16 +255,19 @@ class Ingest:
             await add_late_steps(connection, run_id, frame, received.layout)
         if not self._names.are_stored(run_id, frame.metric_names):
             await queries.add_metrics(connection, run_id, frame.metric_names)
-        await self._record_events(connection, run_id, frame, refused)
+        event_bytes = await self._record_events(connection, run_id, frame, refused)
         await store_histograms(connection, run_id, frame)
-        return _result(frame, next_seq, duplicate=False), state.project
+        result = _result(frame, next_seq, duplicate=False, event_bytes=event_bytes)
+        return result, state.project
 
     async def _record_events(
         self, connection: AsyncConnection, run_id: RunId, frame: Frame, refused: frozenset[str]
-    ) -> None:
+    ) -> int:
+        """Returns the bytes of their details."""
+        num_bytes = 0
         ours = self._names.news(run_id, frame, refused, at=self._clock.wall())
         for source, events in (("trainer", frame.events), ("service", ours)):
-            await self._events.record(
+            num_bytes += await self._events.record(
                 connection,
                 run_id,
                 events,
@@ -271,6 +276,7 @@ class Ingest:
                 segment=frame.segment,
                 source=source,
             )
+        return num_bytes
 
     def _row(self, received: Received) -> FrameRow:
         frame = received.frame
@@ -313,11 +319,12 @@ def _encoded(parsed: JsonFrame, layout: Layout | None, arrived_at: float) -> tup
         raise FrameError(f"frame: {error}") from error
 
 
-def _result(frame: Frame, next_seq: int, *, duplicate: bool) -> IngestResult:
+def _result(frame: Frame, next_seq: int, *, duplicate: bool, event_bytes: int = 0) -> IngestResult:
     return IngestResult(
         attempt=frame.attempt,
         rank=frame.rank,
         acked=frame.seq,
         next=next_seq,
         duplicate=duplicate,
+        event_bytes=event_bytes,
     )

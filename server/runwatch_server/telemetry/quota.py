@@ -1,18 +1,20 @@
 """How much each project has stored, and the most that it may store.
 
 One project must not fill the disk on which the others store, too. What is stored is measured in the
-database every few minutes, and what is taken in between is added as it arrives, in the form in
-which it arrives. So a project may go beyond its quota by what its events unpack to, and by what
-other replicas take, until the next measurement; and what retention has removed counts until then.
+database every few minutes, and as soon as a run was removed; what is taken in between is added as
+it arrives. So a project may go beyond its quota by what other replicas take, until the next
+measurement; and what retention has removed counts until then.
 """
 
 import asyncio
 import logging
 from collections import Counter
+from contextlib import suppress
 from typing import Final
 
 import sqlalchemy as sa
 
+from runwatch.vocabulary import RunId
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
 from runwatch_server.errors import OverloadedError
@@ -22,8 +24,9 @@ from runwatch_server.telemetry.tables import events, frames, histograms, layouts
 
 log = logging.getLogger(__name__)
 
-_RETRY_S: Final = 60
+_RETRY_S: Final = 15
 _EVERY_S: Final = 300.0
+_LEAST_S: Final = 1.0
 _OF_TIME: Final = 20.0
 """It measures for at most a twentieth of the time."""
 
@@ -57,6 +60,7 @@ class ProjectQuota:
         self._since: Counter[str] = Counter()
         """Bytes that arrived since the measurement began."""
         self._full: frozenset[str] = frozenset()
+        self._was_removed = asyncio.Event()
 
     @property
     def num_full(self) -> int:
@@ -82,10 +86,18 @@ class ProjectQuota:
     async def run(self) -> None:
         """Measure again and again."""
         while True:
+            self._was_removed.clear()
             began = self._clock.monotonic()
             await self.measure()
             took_s = self._clock.monotonic() - began
-            await asyncio.sleep(max(_EVERY_S, _OF_TIME * took_s))
+            await asyncio.sleep(max(_LEAST_S, _OF_TIME * took_s))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_EVERY_S):
+                    await self._was_removed.wait()
+
+    def on_removed(self, _: RunId) -> None:
+        """What a run had stored no longer counts: it is measured soon."""
+        self._was_removed.set()
 
     async def measure(self) -> None:
         """Find out what all projects have stored."""

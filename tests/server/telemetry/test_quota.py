@@ -23,7 +23,7 @@ async def fill(api: Api, run_id: RunId, num_frames: int = 2) -> list[httpx.Respo
 
 
 async def test_a_project_at_its_quota_is_refused_and_the_others_go_on(tmp_path: Path) -> None:
-    async with serve(tmp_path, project_quota_mib=1) as api:
+    async with serve(tmp_path, project_quota_mib=3) as api:
         large, small = await api.new_run(project="large"), await api.new_run(project="small")
         taken = await fill(api, large)
         refused = await api.post(large, frame(3, [1.0]))
@@ -31,8 +31,8 @@ async def test_a_project_at_its_quota_is_refused_and_the_others_go_on(tmp_path: 
 
         assert [answer.status_code for answer in taken] == [200, 200]
         assert (refused.status_code, refused.json()["code"]) == (503, "project_full")
-        assert refused.headers["Retry-After"] == "60"
-        assert "'large' has stored 1 MiB" in refused.json()["detail"]
+        assert refused.headers["Retry-After"] == "15"
+        assert "'large' has stored 3 MiB" in refused.json()["detail"]
         assert (await api.call("POST", "/runs", json=new)).json()["code"] == "project_full"
         assert (await api.post(small, frame(1, [1.0]))).status_code == 200
         assert (await api.http.get("/readyz")).json()["num_projects_full"] == 1
@@ -59,12 +59,24 @@ async def test_what_is_stored_is_measured_and_what_was_removed_makes_room(storag
 
 
 async def test_a_frame_that_comes_again_counts_once(tmp_path: Path) -> None:
-    async with serve(tmp_path, project_quota_mib=1) as api:
+    async with serve(tmp_path, project_quota_mib=2) as api:
         run_id = await api.new_run()
         for _ in range(4):
             (answer,) = await fill(api, run_id, num_frames=1)
 
             assert answer.status_code == 200
+
+
+async def test_what_arrives_counts_as_it_will_be_measured(tmp_path: Path) -> None:
+    """The details of events are stored twice: in the frame, and in the table of events."""
+    async with serve(tmp_path, project_quota_mib=3) as api:
+        run_id = await api.new_run()
+        await fill(api, run_id)
+        as_it_arrives = (await api.post(run_id, frame(3, [1.0]))).json()["code"]
+        await api.services.quota.measure()
+        measured = (await api.post(run_id, frame(3, [1.0]))).json()["code"]
+
+        assert (as_it_arrives, measured) == ("project_full", "project_full")
 
 
 async def test_without_a_quota_nothing_is_full(api: Api) -> None:
