@@ -8,6 +8,7 @@ run continues from them. Files that look left behind may be another run's, just 
 """
 
 import itertools
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -40,6 +41,10 @@ from runwatch_hooks.own_log import OwnLog
 log = OwnLog(__name__)
 
 FORMAT: Final = 1
+_UNREADABLE: Final = (
+    *(OSError, RuntimeError, KeyError, TypeError, ValueError),
+    pickle.UnpicklingError,  # it holds more than numbers and names: code, it may be
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,7 +207,7 @@ class CheckpointStore:
                 )
             tree, actor = from_plain(content["state"]), from_plain(content["actor"])
             places = from_plain(content.get("places", {}))
-        except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
+        except _UNREADABLE as error:
             raise DamagedCheckpointError(f"{checkpoint.path}: {error}") from error
         return Loaded(checkpoint, cast(Mapped, tree), cast(Mapped, actor), cast(Mapped, places))
 

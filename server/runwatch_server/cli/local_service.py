@@ -21,7 +21,7 @@ from rich.console import Console
 from runwatch.errors import RunwatchError
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.cli.output import say
-from runwatch_server.secret_files import admin_key_in, make_folder, write_secret
+from runwatch_server.secret_files import admin_key_in, make_folder, make_private, write_secret
 
 RECORD: Final = "run.json"
 """File in the data directory with the service's address and keys, readable by its owner only."""
@@ -83,7 +83,7 @@ def local_service(
     data_dir = data_dir.resolve()
     try:
         make_folder(data_dir)
-        users = (data_dir / "run.users").open("a+")
+        users = _private(data_dir / "run.users")
     except OSError as error:
         raise LocalServiceError(
             f"data directory {data_dir}: found {error.strerror}, wanted a folder that can be "
@@ -109,10 +109,16 @@ def still_running(data_dir: Path) -> LocalService | None:
     return known if known is not None and _owner(data_dir) == known.pid else None
 
 
+def _private(path: Path) -> IO[str]:
+    """A file that only its owner may open, and so lock. Raises OSError."""
+    make_private(path)
+    return path.open("a+")
+
+
 @contextmanager
 def _alone(data_dir: Path) -> Generator[None]:
     """Lets only one process at a time start or stop the service."""
-    with (data_dir / "run.lock").open("a+") as file:
+    with _private(data_dir / "run.lock") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from runwatch_server.errors import DataDirError, DataDirInUseError
-from runwatch_server.secret_files import make_folder
+from runwatch_server.secret_files import make_folder, make_private
 
 _LOCK_FILE: Final = "lock"
 
@@ -34,6 +34,7 @@ class DataDirLock:
             self._file = None
 
     def _lock(self) -> None:
+        make_private(self._data_dir / _LOCK_FILE)
         file = (self._data_dir / _LOCK_FILE).open("a+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

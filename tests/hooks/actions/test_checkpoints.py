@@ -6,9 +6,11 @@ import random
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -17,7 +19,7 @@ from torch import nn
 from runwatch_hooks.actions import CheckpointStore, TrainingState
 from runwatch_hooks.actions.checkpoint_files import Checkpoint
 from runwatch_hooks.actions.errors import CheckpointError, DamagedCheckpointError
-from runwatch_hooks.actions.files import HashingWriter, write_atomically
+from runwatch_hooks.actions.files import HashingWriter, sha256_of, write_atomically
 from runwatch_hooks.actions.plain import from_plain, to_plain
 from runwatch_hooks.actions.trees import Mapped
 
@@ -111,6 +113,34 @@ def test_a_damaged_newest_one_is_passed_over(
     assert "skipping a damaged checkpoint" in caplog.text
     with pytest.raises(DamagedCheckpointError, match="found SHA-256"):
         store.verify(newest)
+
+
+class RunsCode:
+    """Once it is unpickled without a limit, it makes a file."""
+
+    def __init__(self, made: Path) -> None:
+        self._made = made
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return Path.touch, (self._made,)
+
+
+def test_reading_a_checkpoint_runs_no_code_of_whoever_wrote_it(tmp_path: Path) -> None:
+    """Whoever can write to the folder can write the checksum beside it, too."""
+    made = tmp_path / "made"
+    store = CheckpointStore(tmp_path / "checkpoints")
+    saved = save(store, 1)
+    torch.save({"format": 1, "state": RunsCode(made), "actor": {}}, saved.path)
+    forged = replace(
+        saved, facts=msgspec.structs.replace(saved.facts, sha256=sha256_of(saved.path))
+    )
+
+    with pytest.raises(DamagedCheckpointError):
+        store.load(forged)
+    assert not made.exists()
+
+    torch.load(saved.path, weights_only=False)
+    assert made.exists()
 
 
 def test_one_without_its_facts_counts_as_absent_and_is_swept(tmp_path: Path) -> None:

@@ -301,7 +301,7 @@ async def test_the_database_is_its_owners_alone_in_a_folder_that_others_read(
     tmp_path: Path, was_there: bool
 ) -> None:
     tmp_path.chmod(0o755)
-    names = [DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DATABASE_FILE}-shm"]
+    names = ["lock", DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DATABASE_FILE}-shm"]
     for name in names if was_there else []:
         (tmp_path / name).touch(0o644)
 
@@ -309,4 +309,4 @@ async def test_the_database_is_its_owners_alone_in_a_folder_that_others_read(
         await opened(database)
         await database.write(partial(insert, number=1))
 
-        assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in names] == [0o600] * 3
+        assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in names] == [0o600] * 4
