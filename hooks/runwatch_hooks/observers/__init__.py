@@ -8,6 +8,7 @@ from runwatch_hooks.observers.mistakes.eval_mode import EvalMode
 from runwatch_hooks.observers.mistakes.no_gradients import NoGradients
 from runwatch_hooks.observers.mistakes.not_restored import NotRestored
 from runwatch_hooks.observers.mistakes.other_weights import OtherWeights
+from runwatch_hooks.observers.mistakes.scaled_clip import ScaledClip
 from runwatch_hooks.observers.mistakes.untrained import Untrained
 from runwatch_hooks.step.observer import Observers, RunContext, StepObserver
 
@@ -17,6 +18,7 @@ OBSERVERS: Final[tuple[type[StepObserver], ...]] = (
     NoGradients,
     NotRestored,
     OtherWeights,
+    ScaledClip,
     Untrained,
 )
 

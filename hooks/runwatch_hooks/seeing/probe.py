@@ -29,7 +29,7 @@ from runwatch_hooks.seeing.step_reading import Reading, Stage
 from runwatch_hooks.seeing.training_forwards import CloseRow, TrainingForwards
 from runwatch_hooks.seeing.training_thread import TrainingThread
 from runwatch_hooks.seeing.watched_optimizers import WatchedOptimizers
-from runwatch_hooks.step.observer import Observers, OptimizerStep
+from runwatch_hooks.step.observer import Clip, Observers, OptimizerStep
 from runwatch_hooks.wrapping.arguments import argument, tensors_at
 from runwatch_hooks.wrapping.closures import closure_of
 from runwatch_hooks.wrapping.nested_steps import NestedSteps
@@ -138,7 +138,7 @@ class Probe:
         with self._faults.guard("unscale_", self.remove):
             optimizer = argument(args, kwargs, 1, "optimizer")
             if self._steps_here(optimizer) and (slots := self._step.slots_of(optimizer)):
-                self._omissions.note_unscaled(slots)
+                self.observers.on_unscale(slots)
                 self._step.read_unscaled(slots)
 
     def before_total_norm(self, args: Arguments, kwargs: Keywords) -> None:
@@ -160,8 +160,7 @@ class Probe:
                 max_norm = float(argument(args, kwargs, 1, "max_norm"))
                 total_norm: Tensor = argument(args, kwargs, 2, "total_norm")
                 self._step.read_clipped(slots, max_norm, total_norm)
-                if self._has_scaler:
-                    self._omissions.note_clip(slots, max_norm)
+                self.observers.on_clip(Clip(slots, max_norm, self._has_scaler))
 
     def before_own_clip(self, args: Arguments, kwargs: Keywords) -> None:
         """Before a clip with no known coefficient, as it computes no norm with torch: by value, or
@@ -214,7 +213,7 @@ class Probe:
             self._begun.add(id(optimizer))
             self._optimizers.follow(optimizer, slots, is_handed=is_handed)
             self._step.note(self._optimizers.rates_of(optimizer, self._lr_scale()))
-            step = OptimizerStep(optimizer)
+            step = OptimizerStep(optimizer, slots)
             self.observers.before_optimizer(step)
             has_closure = closure_of(args, kwargs) is not None
             self._alternating.begin_step(slots, has_closure=has_closure)
@@ -222,7 +221,7 @@ class Probe:
                 self._with_closure.add(id(optimizer))
             else:
                 self.observers.on_gradients(step)
-                self._omissions.note_gradients(optimizer, slots)
+                self._omissions.note_gradients(optimizer)
                 self._read_before_step(slots, getattr(optimizer, "grad_scale", None), again)
             self._note_bad(optimizer)
             self._step.note_at_rest(at_rest(optimizer))
@@ -238,10 +237,10 @@ class Probe:
             if not was_read:
                 return
             slots = self._step.slots_of(optimizer)
-            step = OptimizerStep(optimizer)
+            step = OptimizerStep(optimizer, slots)
             if id(optimizer) in self._with_closure:
                 self.observers.on_gradients(step)
-                self._omissions.note_gradients(optimizer, slots)
+                self._omissions.note_gradients(optimizer)
                 self._step.read(slots, Stage.CLOSURE_POST)
             self._step.note_stepped(slots)
             self._omissions.after_step(optimizer)

@@ -41,6 +41,18 @@ class OptimizerStep:
     threads and forked children are not reported."""
 
     optimizer: Optimizer
+    slots: Sequence[int]
+    """Of the run's layers that it steps: their indices in the layout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """A clip of gradients by their norm."""
+
+    slots: Sequence[int]
+    max_norm: float
+    has_scaler: bool
+    """Whether a gradient scaler was seen in the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +100,12 @@ class StepObserver:
         """The observer of a run; None if there is nothing to observe. On rank 0 only, unless
         overridden: that rank reports what is the same on all."""
         return cls() if run.world.is_leader else None
+
+    def on_unscale(self, slots: Sequence[int]) -> None:
+        """A scaler has unscaled the gradients of these layers."""
+
+    def on_clip(self, clip: Clip) -> None:
+        """Gradients are about to be clipped."""
 
     def before_optimizer(self, step: OptimizerStep) -> None:
         """An optimizer is about to step; its state and rates are as the program left them."""
@@ -151,6 +169,8 @@ class Observers:
         self._faults = faults
         self._all = tuple(observers)
         self._calls: list[_Calls[..., Any]] = []
+        self.on_unscale = self._of(StepObserver.on_unscale)
+        self.on_clip = self._of(StepObserver.on_clip)
         self.before_optimizer = self._of(StepObserver.before_optimizer)
         self.on_gradients = self._of(StepObserver.on_gradients)
         self.after_optimizer = self._of(StepObserver.after_optimizer)
