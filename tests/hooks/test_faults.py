@@ -17,8 +17,9 @@ from torch.optim import SGD
 from runwatch_hooks.actions import LrScale
 from runwatch_hooks.detail import Closeup, Detail, Schedule
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.seeing.kept_gradients import SAME_FOR, KeptGradients
+from runwatch_hooks.observers.mistakes.zero_grad import SAME_FOR, ZeroGrad
 from runwatch_hooks.settings.options import Options
+from runwatch_hooks.step.observer import OptimizerStep
 from runwatch_hooks.watching.live_watch import LiveWatch
 
 
@@ -179,13 +180,14 @@ def test_a_gradient_that_cannot_be_followed_harms_no_backward(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     faults = Faults()
-    kept = KeptGradients(faults)
+    kept = ZeroGrad(faults)
     weight = parameter()
     optimizer = SGD([weight], lr=0.1)
+    step = OptimizerStep(optimizer, (0,))
     for _ in range(SAME_FOR + 4):
         torch.autograd.backward(weight.sum())
-        kept.before_step(optimizer)
-        kept.after_step(optimizer)
+        kept.on_gradients(step)
+        kept.after_optimizer(step)
         monkeypatch.setattr(kept._witnesses[optimizer], "_note_before", broken)
 
     assert faults.count == 1

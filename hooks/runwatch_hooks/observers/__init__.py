@@ -10,6 +10,7 @@ from runwatch_hooks.observers.mistakes.not_restored import NotRestored
 from runwatch_hooks.observers.mistakes.other_weights import OtherWeights
 from runwatch_hooks.observers.mistakes.scaled_clip import ScaledClip
 from runwatch_hooks.observers.mistakes.untrained import Untrained
+from runwatch_hooks.observers.mistakes.zero_grad import ZeroGrad
 from runwatch_hooks.step.observer import Observers, RunContext, StepObserver
 
 OBSERVERS: Final[tuple[type[StepObserver], ...]] = (
@@ -20,6 +21,7 @@ OBSERVERS: Final[tuple[type[StepObserver], ...]] = (
     OtherWeights,
     ScaledClip,
     Untrained,
+    ZeroGrad,
 )
 
 

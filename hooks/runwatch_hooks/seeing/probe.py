@@ -22,7 +22,6 @@ from runwatch_hooks.seeing.handed_steps import HandedSteps
 from runwatch_hooks.seeing.known_optimizers import KnownOptimizer, at_rest, parameters_of
 from runwatch_hooks.seeing.model_statistics import ModelStatistics
 from runwatch_hooks.seeing.numbers import number
-from runwatch_hooks.seeing.omissions import Omissions
 from runwatch_hooks.seeing.open_step import OpenStep
 from runwatch_hooks.seeing.rehearsal import is_rehearsal
 from runwatch_hooks.seeing.step_reading import Reading, Stage
@@ -78,7 +77,6 @@ class Probe:
         self._nesting = NestedSteps()
         self._handed = HandedSteps()
         self._alternating = AlternatingOptimizers(self._statistics.gradient_at, self._slots_of_all)
-        self._omissions = Omissions(faults)
         self._thread = TrainingThread()
         self.forwards: Final = TrainingForwards(modules, faults, close_row)
         self._reset()
@@ -103,7 +101,7 @@ class Probe:
 
     def remove(self) -> None:
         self._patches.remove()
-        self._omissions.close()
+        self.observers.lose_steps()
         self.forwards.remove()
 
     def take(self) -> Reading:
@@ -114,7 +112,6 @@ class Probe:
             self._step.note({"alternating": 1.0})
         if self._has_scaler and "skipped" not in self._step.numbers:
             self._step.note({"skipped": 0.0})
-        self._step.note(self._omissions.end_row())
         reading = self._step.close(self._optimizers.take_changes())
         self._reset()
         return reading
@@ -221,7 +218,6 @@ class Probe:
                 self._with_closure.add(id(optimizer))
             else:
                 self.observers.on_gradients(step)
-                self._omissions.note_gradients(optimizer)
                 self._read_before_step(slots, getattr(optimizer, "grad_scale", None), again)
             self._note_bad(optimizer)
             self._step.note_at_rest(at_rest(optimizer))
@@ -240,10 +236,8 @@ class Probe:
             step = OptimizerStep(optimizer, slots)
             if id(optimizer) in self._with_closure:
                 self.observers.on_gradients(step)
-                self._omissions.note_gradients(optimizer)
                 self._step.read(slots, Stage.CLOSURE_POST)
             self._step.note_stepped(slots)
-            self._omissions.after_step(optimizer)
             self.observers.after_optimizer(step)
             self._statistics.after_step()
             self._alternating.after_step(optimizer, slots)

@@ -3,7 +3,7 @@
 An observer never changes the training. Whatever it does, a fault of it costs that observer alone.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -132,8 +132,9 @@ class StepObserver:
         """Continue from an earlier watch's state, which may lack entries or hold anything."""
 
     def detach(self) -> None:
-        """Remove all hooks from torch and from the model, at once. May be called repeatedly, from
-        any thread, and within another event. Finished rows may still come."""
+        """Remove all hooks from torch and from the model, at once: the run ends, or the observer
+        has failed, or it follows optimizers and they can be followed no more. May be called
+        repeatedly, from any thread, and within another event. Finished rows may still come."""
 
 
 class _Calls(Generic[_P, _R]):
@@ -179,6 +180,10 @@ class Observers:
         self._state_dict = self._of(StepObserver.state_dict)
         self.load_state_dict = self._of(StepObserver.load_state_dict)
         self.detach = self._of(StepObserver.detach)
+        of_steps = (self.before_optimizer, self.on_gradients, self.after_optimizer)
+        followers = {one for calls in of_steps for one, _ in calls.observers}
+        self.lose_steps = self._of(StepObserver.detach, among=followers)
+        """No optimizer step is seen any more: what follows them detaches."""
 
     def end_step(self, end: StepEnd) -> StepNotes:
         """What all observers add to the row."""
@@ -198,9 +203,14 @@ class Observers:
     def state_dict(self) -> dict[str, object]:
         return {name: state for entries in self._state_dict() for name, state in entries.items()}
 
-    def _of(self, method: Callable[Concatenate[StepObserver, _P], _R]) -> _Calls[_P, _R]:
+    def _of(
+        self,
+        method: Callable[Concatenate[StepObserver, _P], _R],
+        among: Collection[StepObserver] | None = None,
+    ) -> _Calls[_P, _R]:
         name = method.__name__
-        overriding = [one for one in self._all if getattr(type(one), name) is not method]
+        asked = self._all if among is None else [one for one in self._all if one in among]
+        overriding = [one for one in asked if getattr(type(one), name) is not method]
         calls: _Calls[_P, _R] = _Calls([(one, getattr(one, name)) for one in overriding], self._off)
         self._calls.append(calls)
         return calls

@@ -12,7 +12,7 @@ from torch import Tensor
 from runwatch.frames import Event
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.rows.row import Row
-from runwatch_hooks.step.observer import Observers, StepEnd, StepNotes, StepObserver
+from runwatch_hooks.step.observer import Observers, OptimizerStep, StepEnd, StepNotes, StepObserver
 
 END = StepEnd(
     step=3, segment=0, now=1.0, saw_gradients=True, named=(), is_sharded=False, optimizers=()
@@ -94,6 +94,20 @@ def test_a_fault_is_counted_told_once_and_ends_the_observers_hooks(
     assert faults.untold() == ["failing: ValueError: no"]
     assert len(caplog.records) == 1
     assert failing.num_detached == 1
+
+
+class Following(Failing):
+    """Fails, and follows optimizers."""
+
+    def before_optimizer(self, step: OptimizerStep) -> None:
+        pass
+
+
+def test_what_follows_optimizers_detaches_when_no_step_is_seen_any_more() -> None:
+    following, other = Following(ValueError("no")), Failing(ValueError("no"))
+    Observers([following, other], Faults()).lose_steps()
+
+    assert (following.num_detached, other.num_detached) == (1, 0)
 
 
 def test_an_observer_that_fails_as_it_is_switched_off_costs_nothing_more() -> None:

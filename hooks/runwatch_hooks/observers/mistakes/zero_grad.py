@@ -17,10 +17,20 @@ from torch.utils import hooks
 from torch.utils.hooks import RemovableHandle
 
 from runwatch_hooks.faults import Faults
+from runwatch_hooks.measuring.readback import Readback, Ticket
+from runwatch_hooks.measuring.sampled_updates import sample
 from runwatch_hooks.ranks.portions import is_hollow
-from runwatch_hooks.seeing.held_numbers import HeldNumbers
+from runwatch_hooks.ranks.shards import local_of
 from runwatch_hooks.seeing.known_optimizers import parameters_of
-from runwatch_hooks.seeing.weak_gradients import WeakGradient
+from runwatch_hooks.seeing.weak_gradients import WeakGradient, elements_of
+from runwatch_hooks.step.observer import (
+    OptimizerStep,
+    RunContext,
+    StepEnd,
+    StepNotes,
+    StepObserver,
+)
+from runwatch_hooks.wrapping.graph_capture import is_capturing
 
 Follow = Callable[[Callable[[Tensor], None]], RemovableHandle]
 """A method of torch that has no types."""
@@ -37,9 +47,11 @@ _AGAIN_AFTER: Final = 64
 """Steps until a tensor that was cleared is followed again."""
 
 
-class KeptGradients:
+class ZeroGrad(StepObserver):
     """Looks at one parameter of each optimizer. One is enough: a program that clears only some
     gradients does so on purpose."""
+
+    name = "kept gradients"
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
@@ -47,8 +59,12 @@ class KeptGradients:
         self._is_kept = False
         self._has_told = False
 
-    def before_step(self, optimizer: Optimizer) -> None:
-        """An optimizer is about to step, and its gradients are complete."""
+    @classmethod
+    def make(cls, run: RunContext) -> StepObserver | None:
+        return cls(run.faults) if run.world.is_leader else None
+
+    def on_gradients(self, step: OptimizerStep) -> None:
+        optimizer = step.optimizer
         witness = self._witnesses.get(optimizer)
         if witness is not None and witness.gradient is not None:
             self._is_kept = witness.look() or self._is_kept
@@ -59,22 +75,49 @@ class KeptGradients:
                 witness.let_go()
             self._witnesses[optimizer] = _Witness(found, self._faults)
 
-    def after_step(self, optimizer: Optimizer) -> None:
-        witness = self._witnesses.get(optimizer)
+    def after_optimizer(self, step: OptimizerStep) -> None:
+        witness = self._witnesses.get(step.optimizer)
         if witness is not None:
             witness.remember()
 
-    def end_row(self) -> float | None:
+    def end_step(self, end: StepEnd) -> StepNotes | None:
         """1 if a step of the row used gradients that were not cleared, 0 if none does any more,
-        None if none ever did."""
+        nothing if none ever did."""
         is_kept, self._is_kept = self._is_kept, False
         self._has_told = self._has_told or is_kept
-        return float(is_kept) if self._has_told else None
+        return StepNotes({"kept_gradients": float(is_kept)}) if self._has_told else None
 
-    def close(self) -> None:
-        """Remove all hooks from the parameters."""
+    def detach(self) -> None:
         for witness in self._witnesses.values():
             witness.let_go()
+
+
+class HeldNumbers:
+    """Whether one parameter's gradient contains anything but zeros, from a sample of its elements.
+    From an accelerator the answer arrives some steps later, without a sync."""
+
+    def __init__(self) -> None:
+        self._device: torch.device | None = None
+        self._asked: Ticket | None = None
+        self._were_there: bool | None = None
+
+    def look(self, grad: Tensor) -> None:
+        """Sample the gradient now, unless an earlier answer has yet to arrive."""
+        if self._asked is not None or is_capturing():
+            return
+        with torch.no_grad():
+            elements = elements_of(local_of(grad))
+            flag = sample(elements).any().to(torch.float32).reshape(1)
+        if flag.device != self._device:
+            self._device, self._ring = flag.device, Readback(1, flag.device, depth=1)
+        self._asked = self._ring.send(flag)
+
+    def were_there(self) -> bool | None:
+        """The last answer; None before the first has arrived."""
+        if self._asked is not None and self._asked.is_there():
+            self._were_there = bool(self._asked.values()[0])
+            self._asked = None
+        return self._were_there
 
 
 class _Witness:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from runwatch_hooks.seeing.held_numbers import HeldNumbers
+from runwatch_hooks.observers.mistakes.zero_grad import HeldNumbers
 
 
 @pytest.mark.parametrize(
