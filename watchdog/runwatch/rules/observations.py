@@ -137,7 +137,8 @@ _COUNTED_EVENTS: Final = {
     "gap": "rows_lost",
     "clock": "clock_off",
 }
-"""Kinds of event that rules read, and the names of their counts."""
+"""Kinds of event that rules read, and so may alert on, with the names of their counts. Every other
+kind, such as one that a newer trainer sends, is on the timeline only."""
 
 
 def _counted_events(frame: Frame) -> tuple[tuple[str, ...], NDArray[np.float64]]:

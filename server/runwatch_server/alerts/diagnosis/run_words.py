@@ -56,16 +56,15 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, object]], str]]] = {
         f"gradients are read every {detail.get('sampling_interval')} steps from here on, "
         f"weights every {detail.get('weights_interval')}"
     ),
-    "watch_changed": lambda detail: str(detail.get("what", "something else is watched")),
-    "untrained": lambda detail: str(detail.get("what", "something is not trained")),
-    "unheeded": lambda detail: str(detail.get("what", "the program does not follow an order")),
-    "unwatched": lambda detail: str(detail.get("what", "something is not watched")),
 }
+"""Kinds of event whose detail is no sentence. An event that has one, as `what`, needs no words."""
 
 
 def words_of_event(event: RunEvent) -> str:
     say = _WORDS.get(event.kind)
-    return event.kind.replace("_", " ") if say is None else say(event.detail)
+    if say is not None:
+        return say(event.detail)
+    return str(event.detail.get("what", event.kind.replace("_", " ")))
 
 
 def words_of_command(command: CommandRecord) -> str:

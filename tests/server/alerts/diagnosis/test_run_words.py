@@ -30,3 +30,18 @@ def test_a_gap_is_told_by_who_found_it(detail: dict[str, object], words: str) ->
     event = RunEvent(step=5, kind="gap", at=0.0, source="trainer", detail=detail)
 
     assert words_of_event(event) == words
+
+
+@pytest.mark.parametrize(
+    ("detail", "words"),
+    [
+        ({"what": "the norms decay: a.weight"}, "the norms decay: a.weight"),
+        ({"layers": ["a.weight"]}, "weight decay"),
+    ],
+)
+def test_a_kind_of_event_that_the_service_does_not_know_needs_no_words_of_its_own(
+    detail: dict[str, object], words: str
+) -> None:
+    event = RunEvent(step=5, kind="weight_decay", at=0.0, source="trainer", detail=detail)
+
+    assert words_of_event(event) == words
