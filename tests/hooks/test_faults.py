@@ -183,7 +183,7 @@ def test_a_gradient_that_cannot_be_followed_harms_no_backward(
     kept = ZeroGrad(faults)
     weight = parameter()
     optimizer = SGD([weight], lr=0.1)
-    step = OptimizerStep(optimizer, (0,))
+    step = OptimizerStep(optimizer, (0,), has_closure=False)
     for _ in range(SAME_FOR + 4):
         torch.autograd.backward(weight.sum())
         kept.on_gradients(step)

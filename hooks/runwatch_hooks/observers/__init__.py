@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from runwatch_hooks.observers.alternation import Alternation
 from runwatch_hooks.observers.machine_memory import MachineMemoryObserver
 from runwatch_hooks.observers.mistakes.eval_mode import EvalMode
 from runwatch_hooks.observers.mistakes.no_gradients import NoGradients
@@ -15,6 +16,7 @@ from runwatch_hooks.step.observer import Observers, RunContext, StepObserver
 
 OBSERVERS: Final[tuple[type[StepObserver], ...]] = (
     MachineMemoryObserver,
+    Alternation,
     EvalMode,
     NoGradients,
     NotRestored,

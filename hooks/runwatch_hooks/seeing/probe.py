@@ -17,7 +17,6 @@ from runwatch_hooks.faults import Faults
 from runwatch_hooks.governor import Governor
 from runwatch_hooks.measuring.layer_names import NamedTensor
 from runwatch_hooks.ranks.zero import ZeroOptimizer, stepped_by, total_norm_of
-from runwatch_hooks.seeing.alternation import AlternatingOptimizers
 from runwatch_hooks.seeing.handed_steps import HandedSteps
 from runwatch_hooks.seeing.known_optimizers import KnownOptimizer, at_rest, parameters_of
 from runwatch_hooks.seeing.model_statistics import ModelStatistics
@@ -28,7 +27,7 @@ from runwatch_hooks.seeing.step_reading import Reading, Stage
 from runwatch_hooks.seeing.training_forwards import CloseRow, TrainingForwards
 from runwatch_hooks.seeing.training_thread import TrainingThread
 from runwatch_hooks.seeing.watched_optimizers import WatchedOptimizers
-from runwatch_hooks.step.observer import Clip, Observers, OptimizerStep
+from runwatch_hooks.step.observer import Clip, Layers, Observers, OptimizerStep
 from runwatch_hooks.wrapping.arguments import argument, tensors_at
 from runwatch_hooks.wrapping.closures import closure_of
 from runwatch_hooks.wrapping.nested_steps import NestedSteps
@@ -76,10 +75,10 @@ class Probe:
         """`scaler.step` was called, and the optimizer has not stepped yet."""
         self._nesting = NestedSteps()
         self._handed = HandedSteps()
-        self._alternating = AlternatingOptimizers(self._statistics.gradient_at, self._slots_of_all)
         self._thread = TrainingThread()
         self.forwards: Final = TrainingForwards(modules, faults, close_row)
         self._reset()
+        self.observers.attach(Layers(self._statistics.gradient_at, self._slots_of_all))
 
     @property
     def named(self) -> Sequence[NamedTensor]:
@@ -108,8 +107,6 @@ class Probe:
         """The reading of the step that has ended. The next step begins."""
         self._thread.end_row()
         self._step.note({"optimizer_steps": float(self._num_optimizer_steps)})
-        if self._alternating.end_row():
-            self._step.note({"alternating": 1.0})
         if self._has_scaler and "skipped" not in self._step.numbers:
             self._step.note({"skipped": 0.0})
         reading = self._step.close(self._optimizers.take_changes())
@@ -127,7 +124,7 @@ class Probe:
         with self._faults.guard("backward", self.remove):
             if self._thread.ends_rows_here():
                 accumulates = kwargs.get("accumulate_grad", True)
-                self._alternating.begin_pass(accumulates=accumulates)
+                self.observers.on_backward(accumulates=accumulates)
                 if accumulates:
                     self.forwards.note_begun()
 
@@ -210,10 +207,9 @@ class Probe:
             self._begun.add(id(optimizer))
             self._optimizers.follow(optimizer, slots, is_handed=is_handed)
             self._step.note(self._optimizers.rates_of(optimizer, self._lr_scale()))
-            step = OptimizerStep(optimizer, slots)
-            self.observers.before_optimizer(step)
             has_closure = closure_of(args, kwargs) is not None
-            self._alternating.begin_step(slots, has_closure=has_closure)
+            step = OptimizerStep(optimizer, slots, has_closure)
+            self.observers.before_optimizer(step)
             if has_closure:
                 self._with_closure.add(id(optimizer))
             else:
@@ -233,14 +229,13 @@ class Probe:
             if not was_read:
                 return
             slots = self._step.slots_of(optimizer)
-            step = OptimizerStep(optimizer, slots)
-            if id(optimizer) in self._with_closure:
+            step = OptimizerStep(optimizer, slots, id(optimizer) in self._with_closure)
+            if step.has_closure:
                 self.observers.on_gradients(step)
                 self._step.read(slots, Stage.CLOSURE_POST)
             self._step.note_stepped(slots)
             self.observers.after_optimizer(step)
             self._statistics.after_step()
-            self._alternating.after_step(optimizer, slots)
 
     def after_scaler_step(self, args: Arguments, kwargs: Keywords) -> None:
         with self._faults.guard("scaler.step", self.remove):

@@ -34,7 +34,7 @@ class Reading:
     stats: Mapping[tuple[int, ...], Tensor]
     """Slots of the columns -> statistics (S, T), one entry for each device."""
     numbers: Mapping[str, Number]
-    """`lr`, `clip_coef`, `loss_scale`, `skipped`, `optimizer_steps`, `alternating`."""
+    """`lr`, `clip_coef`, `loss_scale`, `skipped`, `optimizer_steps`."""
     stage: Stage | None
     sampled: Sampled | None = None
     """How much of the step was read; None if no step of the run's layers was seen."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from runwatch.frames import Event
@@ -36,6 +36,15 @@ class RunContext:
 
 
 @dataclass(frozen=True, slots=True)
+class Layers:
+    """The run's layers, as they are at the moment. A slot is a layer's index in the layout."""
+
+    gradient_at: Callable[[int], Tensor | None]
+    slots_of_all: Callable[[], Iterable[Sequence[int]]]
+    """The slots of each living optimizer."""
+
+
+@dataclass(frozen=True, slots=True)
 class OptimizerStep:
     """A step of one of the run's optimizers. Filtered: rehearsals, inner calls of one step, other
     threads and forked children are not reported."""
@@ -43,6 +52,8 @@ class OptimizerStep:
     optimizer: Optimizer
     slots: Sequence[int]
     """Of the run's layers that it steps: their indices in the layout."""
+    has_closure: bool
+    """Whether its gradients are computed within the step, as of LBFGS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +111,13 @@ class StepObserver:
         """The observer of a run; None if there is nothing to observe. On rank 0 only, unless
         overridden: that rank reports what is the same on all."""
         return cls() if run.world.is_leader else None
+
+    def attach(self, layers: Layers) -> None:
+        """The layers can be looked at from here on."""
+
+    def on_backward(self, *, accumulates: bool) -> None:
+        """A backward pass begins in the training thread, or one within another. `accumulates`: it
+        adds to the gradients, as `backward` does and `torch.autograd.grad` does not."""
 
     def on_unscale(self, slots: Sequence[int]) -> None:
         """A scaler has unscaled the gradients of these layers."""
@@ -170,6 +188,8 @@ class Observers:
         self._faults = faults
         self._all = tuple(observers)
         self._calls: list[_Calls[..., Any]] = []
+        self.attach = self._of(StepObserver.attach)
+        self.on_backward = self._of(StepObserver.on_backward)
         self.on_unscale = self._of(StepObserver.on_unscale)
         self.on_clip = self._of(StepObserver.on_clip)
         self.before_optimizer = self._of(StepObserver.before_optimizer)

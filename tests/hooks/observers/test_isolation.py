@@ -77,7 +77,8 @@ def remote_optimizer() -> Optimizer:
 
 
 def take_step(observers: Observers, step: int, optimizer: Optimizer) -> None:
-    taken = OptimizerStep(optimizer, (0, 1))
+    taken = OptimizerStep(optimizer, (0, 1), has_closure=False)
+    observers.on_backward(accumulates=True)
     observers.on_clip(Clip((0, 1), 1.0, has_scaler=True))
     observers.on_unscale((0, 1))
     observers.before_optimizer(taken)
