@@ -64,7 +64,8 @@ test-heavy: $(STAMP)
 test-lowest: $(LOWEST)/.installed
 	@echo "==> Running the quick tests of core and service with the oldest versions that are allowed"
 	@$(LOWEST)/bin/python -m pytest $(SPREAD) -m "not slow and not heavy" tests/core tests/server \
-	    --ignore-glob='*objects*' --ignore=tests/server/telemetry/packs $(TEST_OPTIONS)
+	    --hypothesis-profile=repeated --ignore-glob='*objects*' \
+	    --ignore=tests/server/telemetry/packs $(TEST_OPTIONS)
 
 # Without other people's frameworks, and of several ranks DDP: FSDP2 of torch 2.6 needs a device.
 test-lowest-hook: $(LOWEST_HOOK)/.installed

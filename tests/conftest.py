@@ -17,6 +17,8 @@ from runwatch_server.schema import upgrade_schema
 # it judges the change, not the dice; at a desk new ones are thrown.
 settings.register_profile("runwatch", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("runwatch")
+# Where what differs is the versions, after the whole of the tests with today's.
+settings.register_profile("repeated", settings.get_profile("runwatch"), max_examples=20)
 
 # Whoever runs the tests may have a service of their own in the environment.
 for name in [name for name in os.environ if name.startswith("RUNWATCH_")]:
