@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
+from runwatch.moving_targets import return_of
 from runwatch.series import METRIC_SPECS, Role
 
 _A_LOSS: Final = re.compile(r"(?:^|[^a-z])loss(?:es)?(?:[^a-z]|$)", re.IGNORECASE)
@@ -17,6 +18,7 @@ _WORDS_OF_A_WHOLE: Final = frozenset((
 ))  # fmt: skip
 """What may be said of a whole loss: `avg loss so far`, `train_loss_local`, `ce_loss`."""
 _LOSS: Final = "loss"
+_REWARD: Final = "reward"
 _WITH_ALIASES: Final = tuple(spec for spec in METRIC_SPECS.values() if spec.aliases)
 _SERIES_OF_FORM: Final[Mapping[str, str]] = {
     form: spec.name for spec in _WITH_ALIASES for form in spec.names
@@ -44,9 +46,14 @@ def resolve(names: Iterable[str]) -> dict[str, str]:
     """Which of a run's names means each series: theirs by ours.
 
     A series' own name is preferred, then its aliases in their order. Without any of them, the only
-    loss of a training is its loss, unless its name is that of a part.
+    loss of a training is its loss, unless its name is that of a part, and what a policy returns is
+    its reward.
     """
-    names = list(names)
+    return dict(_resolved(tuple(names)))
+
+
+@lru_cache(1024)  # a log has the same names in all its lines, and a run in all its frames
+def _resolved(names: tuple[str, ...]) -> Mapping[str, str]:
     known = by_form(names)
     found = {
         spec.name: theirs
@@ -55,6 +62,8 @@ def resolve(names: Iterable[str]) -> dict[str, str]:
     }
     if _LOSS not in found and (whole := _only_loss(names)) is not None:
         found[_LOSS] = whole
+    if _REWARD not in found and (gained := return_of(names)) is not None:
+        found[_REWARD] = gained
     return found
 
 

@@ -43,5 +43,12 @@ def signs_of(names: Iterable[str]) -> list[str]:
     return [name for name in known if _REWARD.search(name) and not _OF_A_MODEL.search(name)][:1]
 
 
+def return_of(names: Iterable[str]) -> str | None:
+    """What a policy returns, where that is what tells of a moving target."""
+    signs = signs_of(names)
+    is_return = bool(signs) and signs[0].strip().lower().endswith(("return", "returns"))
+    return signs[0] if is_return else None
+
+
 def _first(form: re.Pattern[str], names: Iterable[str]) -> str | None:
     return next((name for name in names if form.fullmatch(name.strip())), None)

@@ -24,18 +24,3 @@ def test_the_hooks_own_word_stands() -> None:
     entries = [Entry("line 2", 1, None, {"reward": 1.0, "alternating": 0.0})]
 
     assert mark(entries) == (entries, ())
-
-
-def test_what_a_policy_returns_is_its_reward() -> None:
-    entries = [Entry("line 2", 1, None, {"return": 3.0, "policy_loss": 0.1})]
-
-    marked, notices = mark(entries)
-
-    assert marked[0].values == {"reward": 3.0, "policy_loss": 0.1, "alternating": 1.0}
-    assert notices[1:] == ("return is read as reward",)
-
-
-def test_a_return_beside_a_reward_keeps_its_name() -> None:
-    entries = [Entry("line 2", 1, None, {"return": 3.0, "policy_loss": 0.1, "mean_reward": 0.5})]
-
-    assert mark(entries)[0][0].values["return"] == 3.0

@@ -32,3 +32,17 @@ def test_a_part_of_a_loss_is_none(names: tuple[str, ...]) -> None:
 
 def test_a_name_that_many_use_comes_first() -> None:
     assert loss_of("ce_loss", "loss") == "loss"
+
+
+def test_what_a_policy_returns_is_its_reward() -> None:
+    assert map_names(["return", "policy_loss"]).metrics["return"] == "reward"
+
+
+def test_a_return_beside_a_reward_keeps_its_name() -> None:
+    names = map_names(["return", "policy_loss", "mean_reward"]).metrics
+
+    assert (names["return"], names["mean_reward"]) == ("return", "reward")
+
+
+def test_a_return_without_a_policy_keeps_its_name() -> None:
+    assert map_names(["loss", "return"]).metrics["return"] == "return"

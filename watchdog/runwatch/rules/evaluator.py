@@ -23,6 +23,7 @@ from runwatch.rules.nonfinite_judge import NonFiniteJudge
 from runwatch.rules.nonfinite_rule import IN_CODE, IN_CODE_NAMES
 from runwatch.rules.objectives import Objectives
 from runwatch.rules.observations import Rows
+from runwatch.rules.recorded_names import RecordedNames
 from runwatch.rules.rule import Rule
 from runwatch.rules.saving import Memory, dump, load
 from runwatch.rules.single_row import SingleRow
@@ -62,6 +63,7 @@ class Evaluator:
         self._objectives = Objectives()
         self._unplaced = UnplacedEvents()
         self._named = NamedLayers()
+        self._names = RecordedNames()
         self._stamps: list[tuple[int, float]] = []
         self._histories: Histories = {}
         self._incidents = Incidents(self.rules)
@@ -88,6 +90,7 @@ class Evaluator:
             self._named.note(rows)
             return []
         transitions = self._arrive(rows)
+        rows = self._names.put_on(rows)
         rows = self._named.put_on(self._unplaced.put_on(rows))
         rows = laid_among(rows, self._layers)
         self._background.note(rows)
@@ -135,6 +138,7 @@ class Evaluator:
                 objectives=self._objectives.memory(),
                 unplaced=self._unplaced.memory(),
                 named=self._named.memory(),
+                names=self._names.memory(),
             )
         )
 
@@ -156,6 +160,7 @@ class Evaluator:
         evaluator._objectives.recall(memory.objectives)
         evaluator._unplaced = UnplacedEvents.of(memory.unplaced)
         evaluator._named = NamedLayers.of(memory.named)
+        evaluator._names.recall(memory.names)
         for judge in evaluator._judges:
             if judge.rule.hash not in memory.standings:
                 continue
@@ -187,6 +192,7 @@ class Evaluator:
         self._stamps.clear()
         self._families.clear()
         self._objectives.clear()
+        self._names.clear()
         transitions = self._change_all(now, Standing.end)
         self._incidents.clear()
         self._background.end_attempt()

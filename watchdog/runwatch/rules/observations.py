@@ -65,6 +65,8 @@ class Rows:
     """See `Layout.output_sizes`."""
     layer_sizes: Mapping[str, int] = field(default_factory=dict[str, int])
     """How many elements each layer has, as far as that is known."""
+    known_as: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The program's names of metrics that bear ours (see `recorded_names`)."""
 
     @property
     def num_rows(self) -> int:
@@ -72,7 +74,11 @@ class Rows:
 
     @cached_property
     def metric_columns(self) -> Mapping[str, int]:
-        return columns_by_name(self.metric_names)
+        columns = columns_by_name(self.metric_names)
+        for ours, theirs in self.known_as.items():
+            for name in (theirs, rule_name(theirs)):
+                columns.setdefault(name, columns[ours])
+        return columns
 
     @cached_property
     def stat_columns(self) -> Mapping[str, int]:
@@ -94,6 +100,7 @@ class Rows:
             named=self.named,
             output_sizes=self.output_sizes,
             layer_sizes=self.layer_sizes,
+            known_as=self.known_as,
         )
 
     @classmethod

@@ -12,6 +12,7 @@ from runwatch.rules.inhibition import InhibitionMemory
 from runwatch.rules.layer_families import FamiliesMemory
 from runwatch.rules.named_layers import NamedMemory
 from runwatch.rules.objectives import Stage
+from runwatch.rules.recorded_names import NamesMemory
 from runwatch.rules.standing import StandingMemory
 from runwatch.rules.unplaced_events import UnplacedMemory
 from runwatch.rules.windows import History
@@ -45,6 +46,7 @@ class Memory:
     """By the names of their numbers."""
     unplaced: UnplacedMemory = (0, {})
     named: NamedMemory = (0, ())
+    names: NamesMemory = ((), {})
 
 
 class _SavedHistory(msgspec.Struct, frozen=True):
@@ -74,6 +76,7 @@ class _Saved(msgspec.Struct, frozen=True):
     objectives: dict[str, Stage] = msgspec.field(default_factory=dict[str, Stage])
     unplaced: tuple[int, dict[str, int]] = (0, {})
     named: NamedMemory = (0, ())
+    names: tuple[tuple[str, ...], dict[str, str]] = ((), {})
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -98,6 +101,7 @@ def dump(memory: Memory) -> bytes:
             objectives=dict(memory.objectives),
             unplaced=(memory.unplaced[0], dict(memory.unplaced[1])),
             named=memory.named,
+            names=(memory.names[0], dict(memory.names[1])),
         )
     )
     return zstd.compress(state)
@@ -128,6 +132,7 @@ def load(state: bytes) -> Memory:
         objectives=saved.objectives,
         unplaced=saved.unplaced,
         named=saved.named,
+        names=saved.names,
     )
 
 
