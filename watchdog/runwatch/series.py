@@ -423,3 +423,13 @@ ACTIVATION_STATS: Final = tuple(
 )
 SUMMED_METRICS: Final = tuple(name for name, spec in METRIC_SPECS.items() if spec.join is not None)
 """Computed from the stats of all layers."""
+
+
+def _guarded(specs: Mapping[str, SeriesSpec]) -> Mapping[str, SeriesSpec]:
+    found = [spec for spec in specs.values() if spec.is_guarded]
+    return _by_name(*sorted(found, key=lambda spec: spec.source is not Source.GRADIENT))
+
+
+GUARDED_METRICS: Final = _guarded(METRIC_SPECS)
+GUARDED_STATS: Final = _guarded(STAT_SPECS)
+"""Judged by NonFinite, those of the gradient first: a loss scaler skips the step of these."""

@@ -3,6 +3,7 @@
 import pytest
 
 from runwatch.rules.nonfinite_rule import is_loss, is_of_evaluation
+from runwatch.series import METRIC_SPECS
 
 
 @pytest.mark.parametrize(
@@ -15,6 +16,18 @@ from runwatch.rules.nonfinite_rule import is_loss, is_of_evaluation
 )
 def test_a_loss_is_known_by_its_name(name: str) -> None:
     assert is_loss(name)
+
+
+@pytest.mark.parametrize("name", METRIC_SPECS["loss"].names)
+def test_each_alias_of_the_loss_is_a_loss_of_the_training(name: str) -> None:
+    assert is_loss(name)
+    assert not is_of_evaluation(name)
+
+
+@pytest.mark.parametrize("name", METRIC_SPECS["val_loss"].names)
+def test_each_alias_of_the_validation_loss_is_a_loss_of_an_evaluation(name: str) -> None:
+    assert is_loss(name)
+    assert is_of_evaluation(name)
 
 
 @pytest.mark.parametrize(

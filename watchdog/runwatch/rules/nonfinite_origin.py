@@ -13,6 +13,7 @@ from runwatch.number_texts import count, counted
 from runwatch.rules.block import Block
 from runwatch.rules.nonfinite_rule import is_loss, is_of_evaluation
 from runwatch.rules.windows import Bools, Floats, Ints
+from runwatch.series import GUARDED_METRICS
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +33,6 @@ LOSS_BROKEN_ON: Final = "loss_broken_on"
 _UNKNOWN: Final = "NaN or infinite"
 _AFTER_SOUND_PARAMETERS: Final = "no parameter was broken before it, so an activation or the data"
 _AFTER_ANYTHING: Final = "an activation, the data, or a parameter whose norm was not recorded"
-_OTHER_METRICS: Final = {
-    "grad_norm": "gradient norm",
-    "nonfinite": "gradient",
-    "param_norm": "parameter norm",
-}
 
 
 def origin_of(block: Block, row: int, first_layer: str | None) -> Origin | None:
@@ -132,13 +128,14 @@ def _words_of_gradient(block: Block, row: int, layer: str) -> str:
 
 def _origin_of_run(block: Block, row: int) -> Origin | None:
     """Of a run that does not say which layers broke."""
-    for name, words in _OTHER_METRICS.items():
+    for name, spec in GUARDED_METRICS.items():
         value, known = _known_metric(block, row, name)
-        if not known or (value <= 0.0 if name == "nonfinite" else math.isfinite(value)):
+        if not known or (value <= 0.0 if spec.is_count else math.isfinite(value)):
             continue
-        if name == "nonfinite" and math.isfinite(value):
-            return Origin(f"{words} {_UNKNOWN} ({counted(int(value), 'value')}){_on_rank(block)}")
-        return Origin(f"{words} {kind_of(value)}{_on_rank(block)}")
+        if spec.is_count and math.isfinite(value):
+            found = f"{_UNKNOWN} ({counted(int(value), 'value')})"
+            return Origin(f"{spec.noun} {found}{_on_rank(block)}")
+        return Origin(f"{spec.noun} {kind_of(value)}{_on_rank(block)}")
     return None
 
 

@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from runwatch.alerts import Span
+from runwatch.aliases import role_of
 from runwatch.commands import Rollback
 from runwatch.nonfinite import is_absent
 from runwatch.rules.block import Block
@@ -24,6 +25,7 @@ from runwatch.rules.diagnosis import Cause, Diagnosis, Sign
 from runwatch.rules.rule import Inhibition, Rule
 from runwatch.rules.templates import Template
 from runwatch.rules.windows import Bools, Floats
+from runwatch.series import GUARDED_METRICS, GUARDED_STATS, Role, Source
 from runwatch.vocabulary import Scope, Severity
 
 RUN_COLUMN: Final = ""
@@ -43,10 +45,6 @@ _OF_LOSSES: Final = frozenset(
 _EVALUATIONS: Final = frozenset(
     {*("val", "valid", "validation", "eval", "evaluation", "dev", "test", "heldout", "holdout")}
 )
-_GRADIENT_METRICS: Final = ("grad_norm", "nonfinite")
-_LASTING_METRICS: Final = ("param_norm",)
-_GRADIENT_STATS: Final = ("grad_norm", "grad_absmax", "nonfinite")
-_LASTING_STATS: Final = ("param_norm",)
 
 _MOST_DOUBLINGS: Final = 5
 """What came back five times is over after 640 sound steps."""
@@ -129,6 +127,8 @@ def is_loss(name: str) -> bool:
 
     Not the lowest one so far, nor a number about a loss, such as `loss_scale`.
     """
+    if role_of(name) in (Role.LOSS, Role.EVALUATION_LOSS):
+        return True
     words = _words_of(name)
     if _LOSSES.isdisjoint(words) or not _BESTS.isdisjoint(words):
         return False
@@ -138,7 +138,8 @@ def is_loss(name: str) -> bool:
 @lru_cache(maxsize=4096)
 def is_of_evaluation(name: str) -> bool:
     """Whether an evaluation gives a metric, by its name: `val_loss`, `eval/loss`, `test_acc`."""
-    return not _EVALUATIONS.isdisjoint(_words_of(name))
+    is_known = role_of(name) is Role.EVALUATION_LOSS
+    return is_known or not _EVALUATIONS.isdisjoint(_words_of(name))
 
 
 def _words_of(name: str) -> list[str]:
@@ -187,7 +188,7 @@ def _judge_run(block: Block, skipped_T: Bools) -> tuple[Bools, Bools, Floats]:
 def _is_of_training(name: str) -> bool:
     if is_loss(name):
         return not is_of_evaluation(name)
-    return name in _GRADIENT_METRICS or name in _LASTING_METRICS
+    return name in GUARDED_METRICS
 
 
 def _judge_metrics(
@@ -201,8 +202,10 @@ def _judge_metrics(
             continue
         values_T = np.ascontiguousarray(block.rows.metrics[:, column])
         recorded_T = ~is_absent(values_T)
-        is_fine_T = values_T <= 0.0 if name == "nonfinite" else np.isfinite(values_T)
-        breaks_T = recorded_T & ~is_fine_T & ~(skipped_T & (name in _GRADIENT_METRICS))
+        spec = GUARDED_METRICS.get(name)
+        is_fine_T = values_T <= 0.0 if spec and spec.is_count else np.isfinite(values_T)
+        is_excused = spec is not None and spec.source is Source.GRADIENT
+        breaks_T = recorded_T & ~is_fine_T & ~(skipped_T & is_excused)
         shown_T = np.where(breaks_T & ~broken_T, values_T, shown_T)
         broken_T |= breaks_T
         known_T |= recorded_T
@@ -214,14 +217,14 @@ def _judge_layers(block: Block, skipped_T: Bools) -> tuple[Bools, Bools, Floats]
     broken_TL = np.zeros(shape_TL, np.bool_)
     known_TL = np.zeros(shape_TL, np.bool_)
     shown_TL = np.full(shape_TL, np.nan)
-    for name in _GRADIENT_STATS + _LASTING_STATS:
+    for name, spec in GUARDED_STATS.items():
         column = block.rows.stat_columns.get(name)
         if column is None:
             continue
         values_TL = np.ascontiguousarray(block.rows.stats[:, column, :])
         recorded_TL = ~is_absent(values_TL)
-        is_fine_TL = values_TL <= 0.0 if name == "nonfinite" else np.isfinite(values_TL)
-        is_excused_T = skipped_T & (name in _GRADIENT_STATS)
+        is_fine_TL = values_TL <= 0.0 if spec.is_count else np.isfinite(values_TL)
+        is_excused_T = skipped_T & (spec.source is Source.GRADIENT)
         breaks_TL = recorded_TL & ~is_fine_TL & ~is_excused_T[:, np.newaxis]
         shown_TL = np.where(breaks_TL & ~broken_TL, values_TL, shown_TL)
         broken_TL |= breaks_TL
