@@ -423,6 +423,9 @@ ACTIVATION_STATS: Final = tuple(
 )
 SUMMED_METRICS: Final = tuple(name for name, spec in METRIC_SPECS.items() if spec.join is not None)
 """Computed from the stats of all layers."""
+FOLLOWING_OBJECTIVES: Final = frozenset(
+    spec.name for spec in (*METRIC_SPECS.values(), *STAT_SPECS.values()) if spec.follows_objective
+)
 
 
 def _guarded(specs: Mapping[str, SeriesSpec]) -> Mapping[str, SeriesSpec]:

@@ -17,9 +17,6 @@ import numpy as np
 
 from runwatch.rules.observations import Rows
 
-LOSS_SERIES: Final = frozenset(("loss", "val_loss", "grad_norm", "grad_absmax"))
-"""The series whose level depends on the objective: losses, and their gradients."""
-
 _NAME: Final = re.compile(
     r"(?:.*[/ ])?(?:objective|stage|task|task_id|difficulty"
     r"|curriculum(?:_(?:stage|step|level|difficulty))?"

@@ -12,10 +12,9 @@ from weakref import WeakValueDictionary
 from runwatch.rules import expressions as tree
 from runwatch.rules.block import Level
 from runwatch.rules.functions import FUNCTIONS
-from runwatch.rules.objectives import LOSS_SERIES
 from runwatch.rules.sampling import must_be_awaited
 from runwatch.rules.windows import History
-from runwatch.series import STATS
+from runwatch.series import FOLLOWING_OBJECTIVES, STATS
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -123,7 +122,7 @@ class Reader:
             is_clean=is_clean,
             is_opening=is_opening,
             is_awaiting=must_be_awaited(node.operand),
-            is_of_objective=not LOSS_SERIES.isdisjoint(tree.series_read(node.operand)),
+            is_of_objective=not FOLLOWING_OBJECTIVES.isdisjoint(tree.series_read(node.operand)),
             text=text,
         )
         with _making:
