@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from runwatch.series import METRICS
+from runwatch.series import GUARDED_STATS, METRICS, Source
 
 STEP: Final = "step"
 """The number of the step, as a series that every row records."""
@@ -27,7 +27,9 @@ def is_metric(name: str, announced: frozenset[str]) -> bool:
 def comes_from_gradients(names: Iterable[str]) -> bool:
     """Whether any of these stats is made in the backward pass, which runs from the loss to the
     first layer: what breaks there breaks all layers before it."""
-    return any(name.startswith("grad") or name == "nonfinite" for name in names)
+    return any(
+        name in GUARDED_STATS and GUARDED_STATS[name].source is Source.GRADIENT for name in names
+    )
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
