@@ -7,23 +7,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from runwatch.series import STAT_SPECS
 from runwatch.vocabulary import RunId
 from runwatch_server.errors import NotFoundError
 from runwatch_server.telemetry.buckets import Buckets
 from runwatch_server.telemetry.reading import Reader, Series, Window
 
-_OF_GRADIENTS: Final = "nonfinite"
-_OF_ACTIVATIONS: Final = "act_nonfinite"
-_COUNTED_BY: Final = {
-    "grad_norm": _OF_GRADIENTS,
-    "grad_absmax": _OF_GRADIENTS,
-    "zero_frac": _OF_GRADIENTS,
-    "act_mean": _OF_ACTIVATIONS,
-    "act_std": _OF_ACTIVATIONS,
-    "act_absmax": _OF_ACTIVATIONS,
-    "act_zero_frac": _OF_ACTIVATIONS,
-}
-"""For each stat over finite elements, the stat that counts the others."""
 _COARSE: Final = 64
 """Number of points at which the whole run is checked for anything left out."""
 
@@ -32,8 +21,8 @@ async def with_left_out(
     reader: Reader, run_id: RunId, layer: str, stat: str, window: Window, series: Series
 ) -> Series:
     """A layer's series, in which steps that left something out are counted as not finite."""
-    count = _COUNTED_BY.get(stat)
-    if count is None or not await _has_any(reader, run_id, count, window):
+    count = _counted_by(stat)
+    if not count or not await _has_any(reader, run_id, count, window):
         return series
     try:
         counts = await reader.layer_series(run_id, layer, count, window)
@@ -51,8 +40,8 @@ async def with_left_out_layers(
     series: Series,
 ) -> Series:
     """The same for all layers, whose names are those of the columns."""
-    count = _COUNTED_BY.get(stat)
-    if count is None or not await _has_any(reader, run_id, count, window):
+    count = _counted_by(stat)
+    if not count or not await _has_any(reader, run_id, count, window):
         return series
     try:
         names, counts = await reader.all_layers(run_id, count, window)
@@ -63,6 +52,11 @@ async def with_left_out_layers(
     targets = np.array([places[names[column]] for column in known], np.int64)
     columns = counts.buckets.columns(np.array(known, np.int64))
     return _marked(series, columns.spread(targets, len(layers)))
+
+
+def _counted_by(stat: str) -> str:
+    """The stat that counts what this one leaves out; empty if it leaves nothing out."""
+    return STAT_SPECS[stat].counted_by if stat in STAT_SPECS else ""
 
 
 async def _has_any(reader: Reader, run_id: RunId, count: str, window: Window) -> bool:
