@@ -170,10 +170,11 @@ def _stat(block: Block, row: int, name: str) -> tuple[NDArray[np.float32], Bools
 
 
 def _broken(block: Block, row: int, *, evaluated: bool) -> dict[str, float]:
-    """The losses of the training, or of an evaluation, that are not finite."""
+    """The losses of the training, or of an evaluation, that are not finite, under the program's
+    names."""
     metrics: Floats = block.rows.metrics[row]
     return {
-        name: float(metrics[column])
+        block.rows.known_as.get(name, name): float(metrics[column])
         for column, name in enumerate(block.rows.metric_names)
         if is_loss(name)
         and is_of_evaluation(name) is evaluated
