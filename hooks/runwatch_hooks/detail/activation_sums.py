@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from runwatch.nonfinite import ABSENT_32
+from runwatch.series import ACTIVATION_STATS
 from runwatch_hooks.measuring.dense import dense_view
 
-STATS: Final = ("act_mean", "act_std", "act_absmax", "act_zero_frac", "act_nonfinite")
+STATS: Final = ACTIVATION_STATS
 """Mean and standard deviation are over finite elements only; the greatest magnitude is NaN or
 infinite if an element is."""
 NUM_ELEMENTS, SUM, SUM_OF_SQUARES, MAX_ABS, NUM_ZEROS, NUM_NONFINITE = range(6)

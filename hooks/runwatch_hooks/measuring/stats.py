@@ -2,12 +2,12 @@
 
 from typing import Final
 
-STATS: Final = (
-    "grad_norm",
-    "grad_absmax",
-    "nonfinite",
-    "zero_frac",
-    "param_norm",
-    "update_ratio",
-)
-GRAD_NORM, GRAD_ABSMAX, NONFINITE, ZERO_FRAC, PARAM_NORM, UPDATE_RATIO = range(len(STATS))
+from runwatch.series import GRADIENT_STATS, PARAMETER_STATS
+
+STATS: Final = (*GRADIENT_STATS, *PARAMETER_STATS)
+GRAD_NORM: Final = STATS.index("grad_norm")
+GRAD_ABSMAX: Final = STATS.index("grad_absmax")
+NONFINITE: Final = STATS.index("nonfinite")
+ZERO_FRAC: Final = STATS.index("zero_frac")
+PARAM_NORM: Final = STATS.index("param_norm")
+UPDATE_RATIO: Final = STATS.index("update_ratio")

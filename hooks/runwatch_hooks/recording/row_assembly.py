@@ -18,7 +18,7 @@ from runwatch_hooks.governor import EVERYTHING, Sampled
 from runwatch_hooks.measuring.readback import Readback, Ticket
 from runwatch_hooks.measuring.run_totals import RunTotals, over_parts
 from runwatch_hooks.measuring.sharing import Sharing
-from runwatch_hooks.measuring.stats import STATS
+from runwatch_hooks.measuring.stats import STATS, UPDATE_RATIO
 from runwatch_hooks.rows.jumps import Jumps
 from runwatch_hooks.rows.loss_spacing import LossSpacing
 from runwatch_hooks.rows.row import Row
@@ -32,7 +32,6 @@ a loss, a loss scale, the user's own."""
 
 _ASKED_EVERY_S = 0.001
 
-_UPDATE_RATIO = STATS.index("update_ratio")
 
 _Slots = tuple[int, ...]
 
@@ -74,7 +73,7 @@ class _OpenRow:
 def _leave_out_at_rest(stats: NDArray[np.float32], slots: list[int]) -> None:
     """Mark the update ratio of these layers as not recorded where it is 0, if other layers moved.
     The optimizer was not asked to update them; a 0 would look like a layer that is stuck."""
-    updates = stats[_UPDATE_RATIO]
+    updates = stats[UPDATE_RATIO]
     if (updates > 0.0).any():
         still = np.zeros(len(updates), bool)
         still[slots] = True
