@@ -423,6 +423,7 @@ ACTIVATION_STATS: Final = tuple(
 )
 SUMMED_METRICS: Final = tuple(name for name, spec in METRIC_SPECS.items() if spec.join is not None)
 """Computed from the stats of all layers."""
+NORM_METRICS: Final = tuple(name for name in SUMMED_METRICS if METRIC_SPECS[name].join is Join.NORM)
 FOLLOWING_OBJECTIVES: Final = frozenset(
     spec.name for spec in (*METRIC_SPECS.values(), *STAT_SPECS.values()) if spec.follows_objective
 )

@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from runwatch.nonfinite import is_absent
+from runwatch.series import NORM_METRICS
 from runwatch_hooks.measuring.run_totals import RunTotals
 from runwatch_hooks.measuring.stats import GRAD_NORM, STATS
 from runwatch_hooks.own_log import OwnLog
@@ -222,7 +223,7 @@ class Leader:
         metrics = {**row.metrics, **self._totals.over(row.layout, stats)}
         if (is_absent(stats[GRAD_NORM]) & ~is_absent(own[GRAD_NORM])).any():
             # A norm without all parts would be too small; a non-finite one is right anyway.
-            for name in ("grad_norm", "param_norm"):
+            for name in NORM_METRICS:
                 if math.isfinite(metrics.get(name, math.nan)):
                     del metrics[name]
         return replace(

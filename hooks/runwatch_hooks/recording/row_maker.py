@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Mapping
 
+from runwatch.series import SUMMED_METRICS
 from runwatch_hooks.detail import Closeup
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.own_log import OwnLog
@@ -14,7 +15,7 @@ from runwatch_hooks.recording.row_output import RowOutput
 from runwatch_hooks.recording.row_turns import Logged, RowTurns
 from runwatch_hooks.recording.step_timer import StepTimer
 from runwatch_hooks.reporting.reports import Reports
-from runwatch_hooks.reporting.reserved_names import OF_LAYERS, ReservedNames
+from runwatch_hooks.reporting.reserved_names import ReservedNames
 from runwatch_hooks.rows.health import is_broken, is_healthy
 from runwatch_hooks.rows.user_numbers import UserNumbers
 from runwatch_hooks.seeing.numbers import Number, number
@@ -188,7 +189,7 @@ class RowMaker:
         if "clip_coef" in numbers:
             self._own_names.add(["clipped"])
         if reading.layout is not None:
-            self._own_names.add(OF_LAYERS)
+            self._own_names.add(SUMMED_METRICS)
 
     def log(self, step: int, segment: int, metrics: Mapping[str, Loggable]) -> None:
         """Record a row that contains only the user's metrics. May be called from any thread."""

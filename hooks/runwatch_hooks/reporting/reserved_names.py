@@ -9,8 +9,6 @@ log = OwnLog(__name__)
 
 PREFIX = "user/"
 """Prefix for the name of a user's metric where the hook records one of that name itself."""
-OF_LAYERS = ("grad_norm", "layers_with_grad", "nonfinite", "param_norm")
-"""Metrics that the hook computes from the stats of all layers."""
 
 
 class ReservedNames:
