@@ -15,16 +15,9 @@ from numpy.typing import NDArray
 
 from runwatch.layouts import Layout
 from runwatch.nonfinite import ABSENT_32, is_absent
+from runwatch.series import STAT_SPECS, Join
 from runwatch_hooks.measuring.sharing import Sharing
-from runwatch_hooks.measuring.stats import (
-    GRAD_ABSMAX,
-    GRAD_NORM,
-    NONFINITE,
-    PARAM_NORM,
-    STATS,
-    UPDATE_RATIO,
-    ZERO_FRAC,
-)
+from runwatch_hooks.measuring.stats import PARAM_NORM, STATS, UPDATE_RATIO
 
 Stats = NDArray[np.float32]
 
@@ -80,14 +73,15 @@ class Joining:
         parts_CSL, sizes_CL, wanted_CL = _stacked(layout, sharing, own, others)
         joined = np.full(own.shape, ABSENT_32, np.float32)
         with np.errstate(all="ignore"):
-            for stat in (GRAD_NORM, GRAD_ABSMAX, NONFINITE, ZERO_FRAC, PARAM_NORM, UPDATE_RATIO):
+            for stat, name in enumerate(STATS):
                 values_CL = parts_CSL[:, stat]
                 recorded_CL = ~is_absent(np.ascontiguousarray(values_CL)) & wanted_CL
                 broken_L = (recorded_CL & ~np.isfinite(values_CL)).any(axis=0)
                 known_L = broken_L | (
                     (recorded_CL == wanted_CL).all(axis=0) & wanted_CL.any(axis=0)
                 )
-                whole_L = _whole(stat, np.where(recorded_CL, values_CL, 0).astype(float), sizes_CL)
+                join = STAT_SPECS[name].join
+                whole_L = _whole(join, np.where(recorded_CL, values_CL, 0).astype(float), sizes_CL)
                 joined[stat, known_L] = whole_L[known_L]
             self._to_ratios(layout, joined)
         return joined
@@ -130,12 +124,12 @@ def _stacked(
 
 
 def _whole(
-    stat: int, values_CL: NDArray[np.float64], sizes_CL: NDArray[np.float64]
+    join: Join | None, values_CL: NDArray[np.float64], sizes_CL: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    if stat == GRAD_ABSMAX:
+    if join is Join.MAX:
         return np.asarray(values_CL.max(axis=0))
-    if stat == NONFINITE:
+    if join is Join.SUM:
         return np.asarray(values_CL.sum(axis=0))
-    if stat == ZERO_FRAC:
+    if join is Join.MEAN:
         return np.asarray((values_CL * sizes_CL).sum(axis=0) / sizes_CL.sum(axis=0))
     return np.asarray(np.sqrt(np.square(values_CL).sum(axis=0)))
