@@ -16,7 +16,6 @@ from torch import Tensor
 from runwatch_hooks.measuring.absent import absent
 from runwatch_hooks.measuring.dense import in_memory_order, num_parts
 from runwatch_hooks.measuring.device_reading import (
-    GREATEST,
     NUM_NONFINITE,
     DeviceReader,
     norms_of,
@@ -28,6 +27,7 @@ from runwatch_hooks.measuring.sampled_updates import ALL_UP_TO, SampledUpdates
 from runwatch_hooks.measuring.statistics import NormTurns, deal
 from runwatch_hooks.measuring.stats import (
     NONFINITE,
+    NUM_SCALED,
     PARAM_NORM,
     STATS,
     UPDATE_RATIO,
@@ -90,7 +90,7 @@ class DeviceStatistics:
         found = self._reader.read(list(flats.values()))
         if scale is not None:
             found = found.clone()
-            found[: GREATEST + 1] /= divisor_of(scale, self._device)
+            found[:NUM_SCALED] /= divisor_of(scale, self._device)
         if self._has_read:
             # Of several readings the last counts, but non-finite values of earlier ones stay.
             before = self._stats[NONFINITE].index_select(0, places)
