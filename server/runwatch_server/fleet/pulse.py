@@ -13,9 +13,12 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from runwatch.aliases import resolve, role_of
 from runwatch.codec import decode_metrics
 from runwatch.frames import Frame
 from runwatch.nonfinite import JsonNumber, is_absent, to_json, to_json_list
+from runwatch.rules.nonfinite_rule import is_loss
+from runwatch.series import Role
 from runwatch.vocabulary import RunId
 from runwatch_server.clock import Clock
 from runwatch_server.db import Database
@@ -28,8 +31,9 @@ POINTS: Final = 60
 _MAX_CACHED: Final = 5_000
 _FRESH_S: Final = 15.0
 """A curve hardly changes in this time. The newest values are read each time."""
-_LOSSES: Final = ("loss", "train_loss", "train/loss")
-_TOLD: Final = (*_LOSSES, "lr", "tokens_per_s", "step_time", "grad_norm")
+_LOSS: Final = "loss"
+_SHOWN: Final = (_LOSS, "lr", "tokens_per_s", "step_time", "grad_norm")
+"""Series of which the newest values are shown."""
 
 
 class Curve(msgspec.Struct, frozen=True):
@@ -48,7 +52,7 @@ class Pulse(msgspec.Struct, frozen=True):
     curve: Curve | None
     """Null if the run has sent no loss."""
     latest: dict[str, JsonNumber]
-    """The newest values, by metric."""
+    """The newest values, by the program's names of the metrics."""
     steps_per_s: float | None
 
 
@@ -79,7 +83,7 @@ class Pulses:
         if newest is None:
             return Pulse(run.id, None, {}, None)
         latest = _latest(newest)
-        if not latest.keys() & set(_LOSSES):
+        if not any(role_of(name) is Role.LOSS for name in latest):
             # An evaluation's frame, or a log whose rows hold one thing each.
             latest |= (await self._known(run)).last_loss
         return Pulse(run.id, None, latest, _steps_per_s(newest))
@@ -134,11 +138,8 @@ class Pulses:
 
 
 def main_metric(names: Sequence[str]) -> str | None:
-    """The metric that shows how a run is doing: its loss, under one of the usual names."""
-    for name in _LOSSES:
-        if name in names:
-            return name
-    return next((name for name in names if "loss" in name and name != "loss_scale"), None)
+    """The metric that shows how a run is doing: its loss, or else any loss."""
+    return resolve(names).get(_LOSS) or next(filter(is_loss, names), None)
 
 
 def _curve_of(metric: str, series: Series) -> Curve:
@@ -157,8 +158,10 @@ def _curve_of(metric: str, series: Series) -> Curve:
 
 def _latest(frame: Frame) -> dict[str, JsonNumber]:
     latest: dict[str, JsonNumber] = {}
+    known = resolve(frame.metric_names)
+    shown = {known[series] for series in _SHOWN if series in known}
     for column, name in enumerate(frame.metric_names):
-        if name in _TOLD:
+        if name in shown:
             values = np.ascontiguousarray(frame.metrics[:, column])
             held = values[~is_absent(values)]
             if held.size:

@@ -269,6 +269,9 @@ async def _told(changes: AsyncIterator[bytes]) -> list[str]:
         (["grad_norm", "loss"], "loss"),
         (["loss_scale", "train/loss"], "train/loss"),
         (["loss_scale", "my_loss"], "my_loss"),
+        (["Loss", "box_loss"], "Loss"),
+        (["best_loss", "lm_loss"], "lm_loss"),
+        (["best_loss"], None),
         (["grad_norm", "loss_scale"], None),
     ],
 )
