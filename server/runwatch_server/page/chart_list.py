@@ -4,17 +4,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from runwatch.aliases import normal_form
+from runwatch.series import METRIC_SPECS
+
+_NAMES: Final = {name: spec.names for name, spec in METRIC_SPECS.items()}
 _KNOWN: Final[tuple[tuple[str, tuple[str, ...], bool], ...]] = (
-    ("Loss", ("loss", "train_loss", "train/loss", "val_loss", "eval_loss", "eval/loss"), False),
-    ("Learning rate", ("lr", "lr.1", "lr.2", "lr.3"), False),
+    ("Loss", (*_NAMES["loss"], *_NAMES["val_loss"]), False),
+    ("Learning rate", (*_NAMES["lr"], "lr.1", "lr.2", "lr.3"), False),
     ("Learning rate against its schedule", ("lr_scale",), False),
-    ("Gradient norm", ("grad_norm",), True),
+    ("Gradient norm", _NAMES["grad_norm"], True),
     ("Gradients that are no finite number", ("nonfinite",), False),
-    ("Loss scale", ("loss_scale",), True),
+    ("Loss scale", _NAMES["loss_scale"], True),
     ("Clipping", ("clip_coef", "clipped"), False),
     ("Parameter norm", ("param_norm",), False),
-    ("Step time, seconds", ("step_time", "data_time"), False),
-    ("Tokens per second", ("tokens_per_s",), False),
+    ("Step time, seconds", (*_NAMES["step_time"], "data_time"), False),
+    ("Tokens per second", _NAMES["tokens_per_s"], False),
     ("Host memory, bytes", ("host_mem",), False),
     ("Host memory, share in use", ("host_mem_share",), False),
     ("GPU memory", ("gpu_mem", "gpu_mem.1", "gpu_mem.2", "gpu_mem.3"), False),
@@ -41,7 +45,10 @@ def charts_of(names: Sequence[str]) -> list[ChartSpec]:
     charts: list[ChartSpec] = []
     left = list(names)
     for title, metrics, is_log in _KNOWN:
-        shown = tuple(name for name in metrics if name in left)
+        places = {
+            name: metrics.index(form) for name in left if (form := normal_form(name)) in metrics
+        }
+        shown = tuple(sorted(places, key=places.__getitem__))
         if shown:
             charts.append(ChartSpec(title, shown, is_log, is_main=not charts))
         left = [name for name in left if name not in shown]

@@ -14,6 +14,12 @@ def test_the_loss_stands_first_and_larger_with_its_validation() -> None:
     assert [chart.is_main for chart in charts] == [True, False]
 
 
+def test_a_loss_under_another_name_is_drawn_as_the_loss() -> None:
+    (chart,) = charts_of(["val/loss", "Training Loss"])
+
+    assert (chart.title, chart.metrics) == ("Loss", ("Training Loss", "val/loss"))
+
+
 def test_metrics_of_the_run_itself_follow_by_name() -> None:
     titles = [chart.title for chart in charts_of(["zeta", "alpha", "lr"])]
 
