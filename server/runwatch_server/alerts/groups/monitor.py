@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.alerts import Moment
+from runwatch.aliases import resolve
 from runwatch.rules import Transition
 from runwatch.vocabulary import RunId
 from runwatch_server.alerts import queries
@@ -28,6 +29,7 @@ from runwatch_server.per_run_tasks import PerRunTasks
 from runwatch_server.replicas.ownership import NotOwnerError
 from runwatch_server.rules.own_names import GROUP_OUTLIER
 from runwatch_server.runs.queries import Run, find_run, list_group_peers, list_open_grouped
+from runwatch_server.telemetry.queries import list_metrics
 from runwatch_server.telemetry.reading import Reader, Window
 
 _MOST_OTHERS = 16
@@ -76,8 +78,12 @@ class GroupMonitor:
         window = Window(
             first_step=last_step - WINDOW_STEPS + 1, last_step=last_step, points=WINDOW_STEPS
         )
+        async with self._context.database.read() as connection:
+            names = resolve(await list_metrics(connection, run_id))
+        if "loss" not in names:
+            return np.empty(0)
         try:
-            series = await self._reader.metric_series(run_id, "loss", window)
+            series = await self._reader.metric_series(run_id, names["loss"], window)
         except NotFoundError:
             return np.empty(0)
         return np.empty(0) if series.values is None else series.values[:, 0]
