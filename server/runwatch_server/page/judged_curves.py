@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from runwatch.aliases import resolve
 from runwatch.layouts import Layout
 from runwatch.rules import NON_FINITE, Rule
 from runwatch.rules import expressions as tree
@@ -51,6 +52,7 @@ def curves_of(
     layer = alert.facts.first_layer or alert.facts.worst_layer
     stats = {stat for layout in layouts if layer in layout.layer_names for stat in layout.stats}
     columns = columns_by_name(tuple(metrics))
+    columns |= {ours: columns[theirs] for ours, theirs in resolve(metrics).items()}
 
     def stored(named: _Named) -> Curve | None:
         if named.of_layers and named.name in stats:

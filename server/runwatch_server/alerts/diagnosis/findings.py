@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from runwatch.aliases import resolve
 from runwatch.number_texts import count, number
 from runwatch.rules.diagnosis import Sign
 from runwatch.rules.evidence import (
@@ -167,12 +168,13 @@ class SignFinder:
 
     async def _metrics(self, alert: AlertRecord) -> dict[str, Recorded]:
         async with self.database.read() as connection:
-            known = set(await telemetry_queries.list_metrics(connection, alert.run_id))
+            metrics = await telemetry_queries.list_metrics(connection, alert.run_id)
+        known = {name: name for name in metrics} | resolve(metrics)
         found: dict[str, Recorded] = {}
         for name in (*_IN_ORDER, *_CHANGED):
             found[name] = Recorded(np.empty(0, np.int64), np.empty(0))
             if name in known:
-                series = await self.reader.metric_series(alert.run_id, name, _window(alert))
+                series = await self.reader.metric_series(alert.run_id, known[name], _window(alert))
                 if series.values is not None:
                     found[name] = Recorded.of(series.buckets.steps, series.values[:, 0])
         return found
