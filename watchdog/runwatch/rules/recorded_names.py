@@ -5,7 +5,7 @@ Only what is judged is renamed; what is stored keeps the names of the program. A
 losses that play against each other, tell here too that a loss has no level (`alternating`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -33,6 +33,17 @@ class RecordedNames:
     _latest: tuple[str, ...] = ()
     _ours: Mapping[str, str] = field(default_factory=dict[str, str])
     """Ours by theirs, among the names of the latest rows."""
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> "RecordedNames":
+        """Those of a stored run."""
+        found = cls()
+        found._note(tuple(names))
+        return found
+
+    def name_of(self, theirs: str) -> str:
+        """Our name of one of the latest names, or else that name."""
+        return self._ours.get(theirs, theirs)
 
     def put_on(self, rows: Rows) -> Rows:
         """The rows under our names, with `alternating` where the names tell of a moving target."""

@@ -19,7 +19,7 @@ from runwatch.rules.thresholds import (
     threshold,
 )
 from runwatch.vocabulary import Scope
-from runwatch_server.alerts.thresholds.judged_rows import ends, read_rows
+from runwatch_server.alerts.thresholds.judged_rows import ends, read_rows, recorded_names
 from runwatch_server.auth.guard import require
 from runwatch_server.auth.keys import KeyScope
 from runwatch_server.errors import UnprocessableError
@@ -86,8 +86,9 @@ async def get_thresholds(
 
     Crossing its threshold is necessary for a rule to fire, but it may require more.
     """
+    recorded = await recorded_names(services, run.id)
     if metric is not None and layer is None and stat is None:
-        judged = Judged(rule_name(metric))
+        judged = Judged(rule_name(recorded.name_of(metric)))
     elif metric is None and layer is not None and stat is not None:
         judged = Judged(stat, layer)
     else:
@@ -102,7 +103,7 @@ async def get_thresholds(
         if is_level(rule, judged.name) or num_steps <= _most_moving_steps(rule)
     ]
     rules = [rule for rule in shown if not is_level(rule, judged.name)]
-    rows = await read_rows(services, run.id, rules, judged.layer, first_step, last_step)
+    rows = await read_rows(services, run.id, rules, judged.layer, first_step, last_step, recorded)
     found = await asyncio.to_thread(
         lambda: [_view(rule, judged, rows, first_step, last_step) for rule in shown]
     )

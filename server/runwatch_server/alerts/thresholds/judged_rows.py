@@ -14,6 +14,7 @@ from runwatch.nonfinite import ABSENT_32, ABSENT_64
 from runwatch.rules import Rows, Rule
 from runwatch.rules.objectives import objective_names
 from runwatch.rules.observations import rule_name
+from runwatch.rules.recorded_names import RecordedNames
 from runwatch.rules.thresholds import (
     looks_across_layers,
     rows_before,
@@ -38,6 +39,12 @@ class _Columns:
     is_all_layers: bool
 
 
+async def recorded_names(services: Services, run_id: RunId) -> RecordedNames:
+    """Under which names a run records the series that rules read."""
+    async with services.database.read() as connection:
+        return RecordedNames.of(await queries.list_metrics(connection, run_id))
+
+
 async def read_rows(
     services: Services,
     run_id: RunId,
@@ -45,16 +52,17 @@ async def read_rows(
     layer: str | None,
     first_step: int,
     last_step: int,
+    recorded: RecordedNames,
 ) -> Rows:
     """The rows that the rules read, from as far back as fills their windows, preceded by the first
     rows of the attempt if a rule remembers them. `layer` is the layer that is judged, if any."""
-    columns = await _columns(services, run_id, rules, layer)
+    columns = await _columns(services, run_id, rules, layer, recorded)
     start = max(0, first_step - max(map(rows_before, rules), default=0))
     parts = [await _read(services, run_id, columns, _steps(start, last_step))]
     opening = await _opening(services, run_id, rules, start)
     if opening is not None:
         parts.insert(0, await _read(services, run_id, columns, opening))
-    return _joined(parts)
+    return recorded.put_on(_joined(parts))
 
 
 def ends(name: str, layer: str | None, first_step: int, last_step: int) -> Rows:
@@ -74,13 +82,20 @@ def ends(name: str, layer: str | None, first_step: int, last_step: int) -> Rows:
 
 
 async def _columns(
-    services: Services, run_id: RunId, rules: Sequence[Rule], layer: str | None
+    services: Services,
+    run_id: RunId,
+    rules: Sequence[Rule],
+    layer: str | None,
+    recorded: RecordedNames,
 ) -> _Columns:
     names = frozenset(name for rule in rules for name in series_needed(rule))
-    async with services.database.read() as connection:
-        known = await queries.list_metrics(connection, run_id)
-    told = set(objective_names(tuple(known)))  # windows start afresh where these change
-    metrics = tuple(metric for metric in known if rule_name(metric) in names or metric in told)
+    known = tuple(recorded.seen)
+    told = set(objective_names(known))  # windows start afresh where these change
+    metrics = tuple(
+        metric
+        for metric in known
+        if not names.isdisjoint((rule_name(metric), recorded.name_of(metric))) or metric in told
+    )
     layout = await _layout_of(services, run_id, layer)
     if layer is None:
         return _Columns(metrics, (), (), is_all_layers=False)

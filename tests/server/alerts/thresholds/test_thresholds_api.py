@@ -40,6 +40,16 @@ async def test_levels_are_told_for_the_steps_asked_for(api: Api) -> None:
     assert found["Doubled"] == [3.0, 4.0]
 
 
+async def test_a_loss_under_another_name_has_the_levels_of_the_loss(api: Api) -> None:
+    await api.json("POST", "/rules", content=RULES, headers={"Content-Type": "application/yaml"})
+    run_id = await api.new_run()
+    await api.post(run_id, frame(1, [1.0, 1.0, 2.0, 2.0, 2.0, 2.0], metric="train/loss"))
+
+    found = await levels(api, run_id, metric="train/loss", **{"from": 4, "to": 5})
+
+    assert (found["TooHigh"], found["Doubled"]) == ([9.0, 9.0], [3.0, 4.0])
+
+
 async def test_over_many_steps_only_constant_levels_are_told(api: Api) -> None:
     await api.json("POST", "/rules", content=RULES, headers={"Content-Type": "application/yaml"})
     run_id = await api.new_run()
