@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from runwatch.aliases import resolve
 from runwatch.nonfinite import JsonNumber, from_json
 from runwatch.terminal_text import readable
 from runwatch.vocabulary import RunState
@@ -54,8 +55,11 @@ def screen(
 def line(overview: RunOverview) -> str:
     """A summary in one line, for a log."""
     run = overview.run
+    recorded = resolve(overview.latest)
     numbers = [
-        f"{name} {shown(overview.latest[name])}" for name in _TOLD if name in overview.latest
+        f"{recorded[name]} {shown(overview.latest[recorded[name]])}"
+        for name in _TOLD
+        if name in recorded
     ]
     firing = [f"{len(overview.alerts)} firing"] if overview.alerts else []
     firing += [f"{len(overview.left)} not recovered"] if overview.left else []

@@ -9,7 +9,9 @@ from typing import Any, Final
 import msgspec
 
 from runwatch.alerts import AlertState
+from runwatch.aliases import resolve, role_of
 from runwatch.commands import CommandState
+from runwatch.series import Role
 from runwatch.vocabulary import PolicyMode, RunState, Severity
 from runwatch_server.alerts.records import Resolution
 from runwatch_server.cli.answers import Number
@@ -18,7 +20,7 @@ from runwatch_server.cli.worst_layers import LayerOverview, number_of, worst_lay
 
 POINTS: Final = 60
 CURVES: Final = ("loss", "grad_norm", "lr", "loss_scale")
-_PEAKS: Final = ("grad_norm",)
+_PEAKS: Final = Role.GRADIENT_NORM
 """Drawn with the largest value of each bucket, since a mean would hide spikes."""
 _STATS: Final = ("grad_norm", "grad_absmax", "param_norm")
 """Stats to rank layers by; the first that is measured is used."""
@@ -195,15 +197,16 @@ class OverviewReader:
         alerts = _read_alerts(client, self._run_id, _OPEN)
         over = _read_alerts(client, self._run_id, _OVER)
         first = max((run.last_step or 0) - self._num_steps + 1, 0)
+        recorded = resolve(names.metrics)
         return RunOverview(
             at=datetime.now(UTC),
             run=run,
             latest=pulse.latest,
             steps_per_s=pulse.steps_per_s,
             curves=[
-                _read_curve(client, self._run_id, metric, first)
-                for metric in CURVES
-                if metric in names.metrics
+                _read_curve(client, self._run_id, recorded[series], first)
+                for series in CURVES
+                if series in recorded
             ],
             layers=self._read_layers(run, names.layouts),
             alerts=sorted(alerts, key=_urgency),
@@ -243,7 +246,7 @@ def _read_curve(client: Client, run_id: str, metric: str, first_step: int) -> Cu
         metric,
         [
             math.nan if num_broken else number_of(value)
-            for value, num_broken in series.buckets(peaks=metric in _PEAKS)
+            for value, num_broken in series.buckets(peaks=role_of(metric) is _PEAKS)
         ],
     )
 

@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from runwatch.aliases import resolve
 from runwatch.frames import Frame
 from runwatch.layouts import Layout
 from runwatch.nonfinite import is_absent
+from runwatch.series import STAT_SPECS
 from runwatch.vocabulary import RunId, RunState
 from runwatch_server.cut_names import cut_name
 
@@ -42,7 +44,7 @@ _METRICS: Final = {
 }
 """A run's metric: its series' name after `runwatch_run_`, and the help text."""
 _STAT: Final = "grad_norm"
-_LEFT_OUT: Final = "nonfinite"
+_LEFT_OUT: Final = STAT_SPECS[_STAT].counted_by
 """Counts the elements that the norm leaves out."""
 
 
@@ -112,8 +114,10 @@ class RunFigures(Collector):
         if len(self._newest) > MAX_RUNS:
             del self._newest[next(iter(self._newest))]
         newest.heard_at, newest.last_step = at, frame.last_step
-        for name in _METRICS.keys() & frame.metric_names:
-            column = np.ascontiguousarray(frame.metrics[:, frame.metric_names.index(name)])
+        recorded = resolve(frame.metric_names)
+        for name in _METRICS.keys() & recorded.keys():
+            place = frame.metric_names.index(recorded[name])
+            column = np.ascontiguousarray(frame.metrics[:, place])
             held = column[~is_absent(column)]
             if len(held):
                 newest.values[name] = float(held[-1])
