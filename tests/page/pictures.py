@@ -12,7 +12,7 @@ from typing import Final
 from playwright.sync_api import Browser, Page, sync_playwright
 from tests.end_to_end.real_service import NOBODY_IS_MISSED, RealService
 from tests.page.seeding import Sender, Stream, curve, send_healthy, send_nan
-from tests.page.visitor import Theme, Visitor
+from tests.page.visitor import Theme, Visitor, make_context
 from tests.waiting import until
 
 from runwatch.vocabulary import RunId
@@ -81,7 +81,9 @@ def take(
     theme: Theme = "light",
 ) -> None:
     viewport = {"width": WIDTH, "height": height}
-    visitor = Visitor(browser, service.url, service.admin_key, viewport=viewport, theme=theme)
+    visitor = Visitor(
+        make_context(browser, service.url, viewport=viewport, theme=theme), service.admin_key
+    )
     show(visitor.open(path))
     visitor.page.screenshot(path=FOLDER / f"{name}.png")
     assert visitor.complaints == []

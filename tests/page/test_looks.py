@@ -15,7 +15,7 @@ from tests.page.line import Line
 from tests.page.looking import let_it_fade, out_of_sight, settle, size_of
 from tests.page.seeding import Sender, Stream, curve, send_healthy, send_nan, send_ranks
 from tests.page.sent_run import SentRun
-from tests.page.visitor import DESKTOP, PHONE, Theme, Visitor
+from tests.page.visitor import DESKTOP, PHONE, Theme, Visitor, make_context
 from tests.waiting import until
 
 pytestmark = pytest.mark.heavy
@@ -76,7 +76,7 @@ def visitors(browser: Browser, service: RealService) -> Generator[dict[Look, Vis
     """One for each look, whom all pages share: to log in takes as long as to look."""
     opened: dict[Look, Visitor] = {
         (theme, size): Visitor(
-            browser, service.url, service.admin_key, viewport=SIZES[size], theme=theme
+            make_context(browser, service.url, viewport=SIZES[size], theme=theme), service.admin_key
         )
         for theme, size in LOOKS
     }

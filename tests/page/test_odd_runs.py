@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect
 from tests.end_to_end.real_service import RealService
 from tests.page.looking import out_of_sight, settle
 from tests.page.seeding import Sender, Stream, curve, layer_stats, layout_of, send_ranks
-from tests.page.visitor import DESKTOP, PHONE, Visitor
+from tests.page.visitor import DESKTOP, PHONE, Visitor, make_context
 
 from runwatch.layouts import Layer, Layout
 from runwatch.vocabulary import RunId
@@ -111,7 +111,7 @@ def sender(service: RealService) -> Iterator[Sender]:
 def visitors(browser: Browser, service: RealService) -> Iterator[dict[str, Visitor]]:
     """One for each size of a window."""
     opened = {
-        name: Visitor(browser, service.url, service.admin_key, viewport=size)
+        name: Visitor(make_context(browser, service.url, viewport=size), service.admin_key)
         for name, size in SIZES.items()
     }
     yield opened

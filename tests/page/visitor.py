@@ -19,30 +19,29 @@ _LONGEST_MS: Final = 1000 * LONGEST_S
 expect.set_options(timeout=_LONGEST_MS)
 
 
+def make_context(
+    browser: Browser, url: str, *, viewport: dict[str, int] = DESKTOP, theme: Theme = "light"
+) -> BrowserContext:
+    """What the windows of one visitor share: cookies and storage."""
+    context = browser.new_context(
+        base_url=url,
+        viewport={"width": viewport["width"], "height": viewport["height"]},
+        color_scheme=theme,
+        device_scale_factor=1,
+    )
+    context.set_default_timeout(_LONGEST_MS)
+    return context
+
+
 class Visitor:
     """One browser window, logged in with a key or, with none, a stranger's."""
 
-    def __init__(
-        self,
-        browser: Browser,
-        url: str,
-        key: str = "",
-        *,
-        viewport: dict[str, int] = DESKTOP,
-        theme: Theme = "light",
-    ) -> None:
-        self._url = url
+    def __init__(self, context: BrowserContext, key: str = "") -> None:
         self.complaints: list[str] = []
         self.foreseen: tuple[str, ...] = ()
         """Words of complaints that a test brings about: these are not kept."""
-        self.context: BrowserContext = browser.new_context(
-            base_url=url,
-            viewport={"width": viewport["width"], "height": viewport["height"]},
-            color_scheme=theme,
-            device_scale_factor=1,
-        )
-        self.context.set_default_timeout(_LONGEST_MS)
-        self.page: Page = self.context.new_page()
+        self.context = context
+        self.page: Page = context.new_page()
         self.page.on("console", self._hear)
         self.page.on("pageerror", lambda error: self._note(str(error)))
         if key:
