@@ -71,7 +71,7 @@ def test_a_detector_that_fails_costs_the_rows_nothing(
 def remote_optimizer() -> Optimizer:
     weight, bias = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(()))
     optimizer = Adam([weight, bias])
-    weight.grad, bias.grad = remote(1.0, 2.0), remote(3.0)
+    weight.grad, bias.grad = remote([1.0, 2.0]), remote(3.0)
     optimizer.state[weight]["step"] = remote(1.0)
     return optimizer
 

@@ -26,7 +26,5 @@ class Remote(Tensor):
     item = tolist = numpy = cpu = is_nonzero = equal = _refuse
 
 
-def remote(*values: float) -> Remote:
-    """A tensor with these elements; of a single one, without dimensions."""
-    made = torch.tensor(values if len(values) > 1 else values[0])
-    return made.as_subclass(Remote)
+def remote(value: float | list[float]) -> Remote:
+    return torch.tensor(value).as_subclass(Remote)

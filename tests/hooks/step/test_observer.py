@@ -4,6 +4,7 @@ import logging
 import signal
 from collections.abc import Callable, Sequence
 from types import FrameType
+from typing import cast
 
 import pytest
 from tests.hooks.step.remote import Remote, SyncError, remote
@@ -202,7 +203,7 @@ CONVERSIONS: list[Callable[[Tensor], object]] = [
     float,
     int,
     lambda tensor: tensor.item(),
-    lambda tensor: tensor.tolist(),
+    lambda tensor: cast("list[float]", tensor.tolist()),
     lambda tensor: tensor.cpu(),
     lambda tensor: tensor.numpy(),
     lambda tensor: tensor > 0.0 and None,
