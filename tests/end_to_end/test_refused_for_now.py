@@ -1,7 +1,7 @@
 """A real hook whose frames the service refuses for now, since they take too much: it comes again
 when it may, and nothing is lost."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,7 +25,7 @@ STEPS = 200
 
 
 @contextmanager
-def service_with(folder: Path, **settings: str) -> Iterator[RealService]:
+def service_with(folder: Path, **settings: str) -> Generator[RealService]:
     environment = NOBODY_IS_MISSED | {f"RUNWATCH_{name}": text for name, text in settings.items()}
     with RealService(folder / "service", environment=environment) as running:
         yield running
