@@ -103,6 +103,7 @@ async def store(
     async with Database(SqliteStore(data_dir)) as database:
         database.start()
         layouts = Layouts(database, clock)
+        frame_budget = FrameBudget(Settings().frames_mib << 20)
         ingest = Ingest(
             database,
             clock,
@@ -111,7 +112,7 @@ async def store(
             liveness=Liveness(),
             committed=_judge_nothing,
             metrics_per_run=Settings().metrics_per_run,
-            frame_budget=FrameBudget(Settings().frames_mib << 20),
+            frame_budget=frame_budget,
             on_out_of_order=note_passed_over,
             observer=ServiceMetrics(),
         )
@@ -128,7 +129,8 @@ async def store(
             for one, last in ((run_id, seq), *((other, 1) for other in others))
         ]  # fmt: skip
         await database.write(lambda connection: connection.execute(evaluations.insert(), judged))
-        roller = Roller(database, layouts, PackReader(None, clock.monotonic))
+        packs = PackReader(None, clock.monotonic)
+        roller = Roller(database, layouts, packs, frame_budget)
         while await roller.roll():
             pass
 

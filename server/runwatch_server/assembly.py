@@ -277,7 +277,7 @@ def _build(foundation: _Opened, alerting: Alerting, notifying: Notifying) -> Ser
         reader=reader,
         packs=packs,
         packer=packer,
-        roller=Roller(database, layouts, packs),
+        roller=Roller(database, layouts, packs, foundation.frame_budget),
         retention=Retention(database, clock, _ages(settings)),
         pulses=pulses,
         rules=alerting.rules,

@@ -20,6 +20,7 @@ from runwatch_server.db import Database
 from runwatch_server.per_run_tasks import PerRunTasks
 from runwatch_server.telemetry import queries, segment_queries, tile_queries
 from runwatch_server.telemetry.coverage import first_held
+from runwatch_server.telemetry.frame_budget import FrameBudget
 from runwatch_server.telemetry.gaps import GapReason
 from runwatch_server.telemetry.history import Stretch
 from runwatch_server.telemetry.layout_store import Layouts
@@ -39,12 +40,23 @@ be aggregated, as of a damaged run, could fill that page for good."""
 _MAX_UNITS: Final = 64
 """Most units of one segment at a time, so that a long import does not keep others waiting."""
 
+_OWNER: Final = "rollups"
+"""Takes one share of the budget of frames, whatever the runs' projects: units are aggregated one
+after another."""
+
 
 class Roller:
-    def __init__(self, database: Database, layouts: Layouts, packs: PackReader) -> None:
+    def __init__(
+        self,
+        database: Database,
+        layouts: Layouts,
+        packs: PackReader,
+        frame_budget: FrameBudget,
+    ) -> None:
         self._database = database
         self._layouts = layouts
         self._packs = packs
+        self._frame_budget = frame_budget
         self._tasks = PerRunTasks("summing up its steps")
 
     async def roll(self) -> int:
@@ -91,20 +103,21 @@ class Roller:
         async with self._database.read() as connection:
             stored = StoredSteps(connection, self._packs, segment.run_id, segment.rank)
             found = await stored.frames(stretch)
-            if not found.frames and not found.gaps:
+            if found.is_empty and not found.gaps:
                 stretch = replace(stretch, last_step=settled // UNIT * UNIT - 1)
                 held = await first_held(connection, segment, stretch)
                 end = max(end, held // UNIT * UNIT)
                 stretch = replace(stretch, last_step=end - 1)
         if any(gap.reason is GapReason.LATE for gap in found.gaps):
+            stored.noted(stretch, found.gaps)
             return None  # aggregated once the object store answers; lost frames never return
-        frames = found.frames
-        hashes = {frame.layout_hash for frame in frames if frame.layout_hash}
         layouts = {
             layout_hash: await self._layouts.find(segment.run_id, layout_hash)
-            for layout_hash in hashes
+            for layout_hash in found.layout_hashes
         }
-        tiles = await asyncio.to_thread(unit_tiles, frames, layouts, first_step)
+        async with self._frame_budget.room(_OWNER, found.num_bytes):
+            tiles = await asyncio.to_thread(unit_tiles, found.near, layouts, first_step)
+        stored.noted(stretch, found.gaps)
 
         async def work(connection: AsyncConnection) -> bool:
             num_frames = await queries.count_frames(

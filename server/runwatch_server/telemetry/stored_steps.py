@@ -1,19 +1,20 @@
 """Reads the steps of a stretch wherever they are stored: in frames as received, or in packs."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runwatch.codec import decode_frame, decode_metrics
+from runwatch.codec import decode_frame, decode_metrics, split_frame
 from runwatch.errors import FrameError
 from runwatch.frames import Frame
 from runwatch.nonfinite import ABSENT_64, is_absent
 from runwatch.vocabulary import RunId
 from runwatch_server.telemetry import queries
+from runwatch_server.telemetry.frame_budget import unpacking_bytes
 from runwatch_server.telemetry.gaps import Gap, GapReason
 from runwatch_server.telemetry.history import Stretch
 from runwatch_server.telemetry.packs.contents import Kind
@@ -36,14 +37,56 @@ class Columns:
     """Steps that are stored and could not be read."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Frames:
-    """Frames in order of their sequence numbers."""
+    """Frames in order of their sequence numbers, unpacked one after another whenever they are read:
+    many frames of the same steps would take much more memory than there is."""
 
-    frames: list[Frame]
-    num_hot: int
-    """Number of frames that were not in packs. If it changes, some arrived or were packed."""
-    gaps: list[Gap]
+    def __init__(self, stored: Iterable[HotFrame | Frame], gaps: list[Gap]) -> None:
+        self._stored = sorted(stored, key=lambda one: one.seq)
+        self._gaps = gaps
+        self._corrupt: dict[int, Gap] = {}
+
+    @property
+    def gaps(self) -> list[Gap]:
+        """Steps that are stored and could not be read; complete once all frames were read."""
+        return [*self._gaps, *self._corrupt.values()]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._stored
+
+    @property
+    def num_hot(self) -> int:
+        """Number of frames that were not in packs. If it changes, some arrived or were packed."""
+        return sum(isinstance(one, HotFrame) for one in self._stored)
+
+    @property
+    def layout_hashes(self) -> set[str]:
+        return {one.layout_hash for one in self._stored if one.layout_hash}
+
+    @property
+    def num_bytes(self) -> int:
+        """Most memory that one of them takes while it is unpacked."""
+        hot = (one for one in self._stored if isinstance(one, HotFrame))
+        return max(map(_unpacking_bytes, hot), default=0)
+
+    def near(self, first_step: int, end: int, layout_hash: str | None = None) -> Iterator[Frame]:
+        """Those of a layout that hold any of these steps; without one all, and their metrics
+        alone."""
+        for one in self._stored:
+            is_near = one.first_step < end and one.first_step + one.num_steps > first_step
+            if is_near and layout_hash in (None, one.layout_hash):
+                frame = self._read(one, decode_frame if layout_hash else decode_metrics)
+                if frame is not None:
+                    yield frame
+
+    def _read(self, stored: HotFrame | Frame, decode: Callable[[bytes], Frame]) -> Frame | None:
+        if isinstance(stored, Frame):
+            return stored
+        frame = read_hot(stored, decode)
+        if frame is None:
+            self._corrupt[stored.seq] = hot_gap(stored)
+        return frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,24 +106,24 @@ class StoredSteps:
         found = await asyncio.to_thread(_hot_parts, hot, wanted)
         for pack in await packs_of_steps(self.connection, self.run_id, self.rank, stretch):
             found += await self.packs.columns(pack, wanted.place, first, last)
-        gaps = self._noted(stretch, found.gaps)
+        gaps = self.noted(stretch, found.gaps)
         steps, values = await asyncio.to_thread(
             _laid_over, found.items, wanted.num_columns, first, last
         )
         return Columns(steps, values, gaps)
 
     async def frames(self, stretch: Stretch) -> Frames:
-        """The frames that hold any of these steps."""
-        hot = await queries.frames_of_steps(self.connection, self.run_id, self.rank, stretch)
-        found = await asyncio.to_thread(_hot_frames, hot)
+        """The frames that hold any of these steps. Their gaps are for the caller to report."""
+        stored: list[HotFrame | Frame] = []
+        stored += await queries.frames_of_steps(self.connection, self.run_id, self.rank, stretch)
+        gaps: list[Gap] = []
         for pack in await packs_of_steps(self.connection, self.run_id, self.rank, stretch):
             cold = await self.packs.frames(pack, pack.first_seq, pack.last_seq)
-            found.items += [one.frame for one in cold.items if _holds(one.frame, stretch)]
-            found.gaps += cold.gaps
-        frames = sorted(found.items, key=lambda frame: frame.seq)
-        return Frames(frames, len(hot), self._noted(stretch, found.gaps))
+            stored += [one.frame for one in cold.items if _holds(one.frame, stretch)]
+            gaps += cold.gaps
+        return Frames(stored, gaps)
 
-    def _noted(self, stretch: Stretch, gaps: Iterable[Gap]) -> list[Gap]:
+    def noted(self, stretch: Stretch, gaps: Iterable[Gap]) -> list[Gap]:
         """The gaps within the stretch, also reported to the observer."""
         within = [
             replace(
@@ -132,15 +175,13 @@ def _holds(frame: Frame, stretch: Stretch) -> bool:
     )
 
 
-def _hot_frames(found: Sequence[HotFrame]) -> Found[Frame]:
-    read: Found[Frame] = Found()
-    for hot in found:
-        frame = read_hot(hot)
-        if frame is None:
-            read.gaps.append(hot_gap(hot))
-        else:
-            read.items.append(frame)
-    return read
+def _unpacking_bytes(hot: HotFrame) -> int:
+    """Most memory that it takes while it is unpacked; 0 if its bytes are corrupt."""
+    try:
+        header, _ = split_frame(hot.body)
+    except FrameError:
+        return 0
+    return unpacking_bytes(len(hot.body), header.block_bytes)
 
 
 def _hot_parts(found: Sequence[HotFrame], wanted: Wanted) -> Found[Part]:

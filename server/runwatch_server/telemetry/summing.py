@@ -1,8 +1,8 @@
 """Aggregates steps: makes the tiles of a stretch of 1024 steps, and the coarser ones above them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import groupby
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runwatch.frames import Frame
 from runwatch.layouts import Layout
+from runwatch.nonfinite import is_absent
 from runwatch_server.telemetry import tile_queries
 from runwatch_server.telemetry.buckets import (
     LEVELS,
@@ -29,6 +30,17 @@ from runwatch_server.telemetry.tile_queries import TileRow
 
 UNIT: Final = TILE_STEPS[LEVELS[0]]
 """Number of steps that are aggregated at a time."""
+_MATRIX_BYTES: Final = 32 * 2**20
+"""Of the layers' values that are laid out at a time, unless those of 64 steps take more."""
+
+
+class Near(Protocol):
+    """The frames of a layout that hold any of these steps, in order of their sequence numbers;
+    without a layout those of all, at least with their metrics. May give others, too."""
+
+    def __call__(
+        self, first_step: int, end: int, layout_hash: str | None = None, /
+    ) -> Iterable[Frame]: ...
 
 
 async def roll_up_above(
@@ -82,37 +94,52 @@ def _coarser(found: list[TileRow], level: int, first_step: int) -> list[TileRow]
     return tiles
 
 
-def unit_tiles(
-    frames: Sequence[Frame], layouts: Mapping[str, Layout], first_step: int
-) -> list[TileRow]:
+def unit_tiles(near: Near, layouts: Mapping[str, Layout], first_step: int) -> list[TileRow]:
     """The tiles of one unit."""
-    metrics = metric_values(frames, first_step)
+    metrics = metric_values(near(first_step, first_step + UNIT), first_step)
     return [
         *(
             tile
             for name, values in metrics.items()
             for tile in tiles_of_metric(name, values, first_step)
         ),
-        *stat_tiles(frames, layouts, first_step),
+        *stat_tiles(near, layouts, first_step),
     ]
 
 
-def stat_tiles(
-    frames: Sequence[Frame], layouts: Mapping[str, Layout], first_step: int
-) -> list[TileRow]:
-    """The tiles of the layers. Works bucket by bucket, since the widest layouts would need too much
-    memory."""
+def stat_tiles(near: Near, layouts: Mapping[str, Layout], first_step: int) -> list[TileRow]:
+    """The tiles of the layers. Works layout by layout, and some buckets at a time, since the widest
+    layouts would need too much memory."""
+    return [
+        tile
+        for layout_hash, layout in layouts.items()
+        if (rows := _buckets_of(near, layout_hash, layout.num_columns, first_step))
+        for tile in _tiles_of_layout(
+            regroup(rows, LEVELS[0], layout.num_columns), layout, layout_hash, first_step
+        )
+    ]
+
+
+def _buckets_of(near: Near, layout_hash: str, num_columns: int, first_step: int) -> list[Buckets]:
+    level, end = LEVELS[0], first_step + UNIT
+    at_a_time = max(_MATRIX_BYTES // (4 * max(num_columns, 1) * level), 1) * level
+    rows: list[Buckets] = []
+    for start in range(first_step, end, at_a_time):
+        num_steps = min(at_a_time, end - start)
+        frames = near(start, start + num_steps, layout_hash)
+        values = lay_out(frames, start, num_steps).stats.get(layout_hash)
+        if values is not None:
+            rows += _summarised(start, values)
+    return rows
+
+
+def _summarised(first_step: int, values: NDArray[np.float32]) -> list[Buckets]:
+    """Values (N, C) of consecutive steps by buckets, without those of which nothing is held."""
     level = LEVELS[0]
-    rows: dict[str, list[Buckets]] = {layout_hash: [] for layout_hash in layouts}
-    for start in range(first_step, first_step + UNIT, level):
-        near = [f for f in frames if f.first_step < start + level and f.last_step >= start]
-        for layout_hash, values in lay_out(near, start, level).stats.items():
-            rows[layout_hash].append(summarise(start, values))
-    tiles: list[TileRow] = []
-    for layout_hash, layout in layouts.items():
-        buckets = regroup(rows[layout_hash], level, layout.num_columns)
-        tiles.extend(_tiles_of_layout(buckets, layout, layout_hash, first_step))
-    return tiles
+    parts = ((start, values[start : start + level]) for start in range(0, len(values), level))
+    return [
+        summarise(first_step + start, part) for start, part in parts if not is_absent(part).all()
+    ]
 
 
 def _tiles_of_layout(
@@ -138,7 +165,7 @@ def _tiles_of_layout(
     ]
 
 
-def metric_values(frames: Sequence[Frame], first_step: int) -> dict[str, NDArray[np.float64]]:
+def metric_values(frames: Iterable[Frame], first_step: int) -> dict[str, NDArray[np.float64]]:
     """The values that frames hold of a unit's metrics: (UNIT,) each."""
     return lay_out(_without_stats(frames), first_step, UNIT).metrics
 
@@ -159,8 +186,8 @@ def tiles_of_metric(name: str, values: NDArray[np.float64], first_step: int) -> 
     return [_tile(buckets, "", name, 0, LEVELS[0], first_step), raw]
 
 
-def _without_stats(frames: Sequence[Frame]) -> list[Frame]:
-    return [
+def _without_stats(frames: Iterable[Frame]) -> Iterable[Frame]:
+    return (
         Frame(
             attempt=frame.attempt,
             rank=frame.rank,
@@ -172,7 +199,7 @@ def _without_stats(frames: Sequence[Frame]) -> list[Frame]:
             metrics=frame.metrics,
         )
         for frame in frames
-    ]
+    )
 
 
 def _tile(
