@@ -8,8 +8,9 @@ from typing import Any, Final
 import msgspec
 import pytest
 import urllib3
+from tests.end_to_end import digesting_loop
 from tests.end_to_end.real_service import RealService
-from tests.end_to_end.trainer import ENDLESS, Trainer, unwatched, watched_by
+from tests.end_to_end.trainer import ENDLESS, Trainer, watched_by
 from tests.server.harness import LAYOUT, frame, new_id
 from tests.waiting import until
 
@@ -64,7 +65,7 @@ def test_a_real_trainer_trains_on_bit_for_bit(tmp_path: Path, service: RealServi
     environment = watched_by(service, number=1, policy="auto")
     run = f"/runs/{environment['RUNWATCH_RUN_ID']}"
     attacker = Attacker(service, environment["RUNWATCH_RUN_ID"])
-    with Trainer(tmp_path / "job", environment=environment, steps=ENDLESS) as job:
+    with digesting(tmp_path / "job", environment) as job:
         job.wait_for_steps(60)
         ordered = service.ask("POST", f"{run}/commands", DETAIL)["id"]
         assert attacker.try_all(ordered) == {403}
@@ -81,7 +82,25 @@ def test_a_real_trainer_trains_on_bit_for_bit(tmp_path: Path, service: RealServi
         job.wait_for_steps(len(job.trained()) + 30)
         trained = job.trained()
 
-    assert trained == unwatched(tmp_path / "unwatched", num_steps=len(trained))
+    with digesting(tmp_path / "unwatched", {"RUNWATCH_DISABLED": "1"}) as unwatched:
+        unwatched.wait_for_steps(len(trained))
+    assert trained == unwatched.trained()[: len(trained)]
+    found, wanted = (
+        weights_after_steps(tmp_path / name, len(trained)) for name in ("job", "unwatched")
+    )
+    assert found == wanted
+
+
+def digesting(folder: Path, environment: dict[str, str]) -> Trainer:
+    program = Path(digesting_loop.__file__)
+    return Trainer(folder, environment=environment, steps=ENDLESS, program=program)
+
+
+def weights_after_steps(folder: Path, num_steps: int) -> list[str]:
+    """A digest of all weights after each step."""
+    digests = (folder / digesting_loop.DIGESTS).read_text().splitlines()[:num_steps]
+    assert len(set(digests)) == num_steps
+    return digests
 
 
 def rules(service: RealService, run: str) -> list[Any]:

@@ -25,7 +25,12 @@ class Trainer:
     """One run of the program, started at once; as a context it is over afterwards."""
 
     def __init__(
-        self, folder: Path, *options: str, environment: Mapping[str, str], steps: int = 200
+        self,
+        folder: Path,
+        *options: str,
+        environment: Mapping[str, str],
+        steps: int = 200,
+        program: Path = _PROGRAM,
     ) -> None:
         folder.mkdir()
         self._spool = folder / "spool"
@@ -35,7 +40,7 @@ class Trainer:
         arguments = ["--steps", str(steps), "--losses", str(self._losses), *options]
         self.process = fork(
             TRAINER,
-            str(_PROGRAM),
+            str(program),
             arguments,
             output=self.output,
             environment=self._environment,
