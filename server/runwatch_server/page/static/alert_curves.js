@@ -1,6 +1,6 @@
 // What an alert's rule judges, around the onset: the series of the segment that was judged, what
 // the run goes by beside it, the rule's level, and from when to when it fired.
-import { getJson } from "./api.js";
+import { historyOf } from "./api.js";
 import { Chart } from "./chart.js";
 import { isOfSizes, loadSeries } from "./series.js";
 import { StepAxis } from "./step_axis.js";
@@ -31,7 +31,7 @@ export class AlertCurves {
   async refresh(facts) {
     this.facts = facts;
     try {
-      const { stretches } = await getJson(`/runs/${facts.run}/history`);
+      const { stretches } = await historyOf(facts.run);
       if (!stretches.length) return;
       this.#stretches = stretches;
       if (!this.#axis) await this.#open();

@@ -23,6 +23,17 @@ export class ApiError extends Error {
 }
 
 export const getJson = (path, options) => api("GET", path, options);
+/** The stretches of a run's history and its ranks; but for stretches beyond many large answers. */
+export async function historyOf(run) {
+  const history = await getJson(`/runs/${run}/history`);
+  for (let parts = 1; history.next_token && parts < 20; parts++) {
+    const { stretches, next_token } = await getJson(`/runs/${run}/history?next_token=${history.next_token}`);
+    history.stretches.push(...stretches);
+    history.next_token = next_token;
+  }
+  return history;
+}
+
 export const postJson = (path, body = {}, options) => api("POST", path, { body, ...options });
 
 /** The JSON of an answer to a request under /api/v1, or null where it has none. `body`: an object,

@@ -1,5 +1,5 @@
 // The dialog of a rollback: which states there are to go back to, and what each choice costs.
-import { getJson } from "./api.js";
+import { getJson, historyOf } from "./api.js";
 import { h, moment } from "./dom.js";
 import { count, counted } from "./numbers.js";
 import { showAges } from "./time.js";
@@ -65,7 +65,7 @@ async function checkpointsOf(run) {
 /** The checkpoints on disk that no rollback and no later attempt has undone, newest first. */
 async function reachable(run) {
   const [checkpoints, { stretches }] = await Promise.all([
-    checkpointsOf(run), getJson(`/runs/${run}/history`)]);
+    checkpointsOf(run), historyOf(run)]);
   const isUndone = (one) => stretches.some((later) =>
     (later.attempt - one.attempt || later.segment - one.segment) > 0 && later.first_step <= one.step);
   const bySteps = new Map();

@@ -1,5 +1,5 @@
 // The page of a run: puts its parts on one step axis, and keeps them up to date.
-import { getJson } from "./api.js";
+import { getJson, historyOf } from "./api.js";
 import { Chart } from "./chart.js";
 import { embedded } from "./dom.js";
 import { Layers } from "./layers.js";
@@ -65,7 +65,7 @@ async function tellStory() {
     everyEvent(),
     getJson(`/alerts?run_id=${told.run}&limit=500`),
     getJson(`/runs/${told.run}/commands?limit=500`),
-    getJson(`/runs/${told.run}/history`),
+    historyOf(told.run),
   ]);
   if (!isToBeShown()) return;
   shown.history = history;

@@ -1,6 +1,6 @@
 // What rules would have said about one stored run: the would-be alerts as bars above the curves that
 // they judge, on these curves, and in words.
-import { getJson } from "./api.js";
+import { getJson, historyOf } from "./api.js";
 import { Chart } from "./chart.js";
 import { h } from "./dom.js";
 import { count, counted, decode, short } from "./numbers.js";
@@ -23,7 +23,7 @@ export async function showWouldBe(place, { run, name, rules, found, isAlone }) {
   place.replaceWith(card);
   if (!alerts.length && !isAlone) return;
   const [{ stretches }, curves] = await Promise.all([
-    getJson(`/runs/${run}/history`), judged(run, rules, alerts)]);
+    historyOf(run), judged(run, rules, alerts)]);
   const axis = new StepAxis(
     Math.min(...stretches.map((one) => one.first_step)),
     Math.max(...stretches.map((one) => one.last_step)));
