@@ -70,7 +70,11 @@ def _added(
         before = tiles.get(("", name, 0, 1))
         joined = values if before is None else _laid_over(decode_values(before.data), values)
         tiles |= _by_key(tiles_of_metric(name, joined, first_step))
-    for key, tile in _by_key(stat_tiles(lambda *_: [frame], layouts, first_step)).items():
+
+    def near(_first_step: int, _end: int, _layout_hash: str | None = None, /) -> list[Frame]:
+        return [frame]
+
+    for key, tile in _by_key(stat_tiles(near, layouts, first_step)).items():
         before = tiles.get(key)
         tiles[key] = tile if before is None else _joined(before, tile)
     return list(tiles.values())

@@ -1,7 +1,7 @@
 """Rollups take no more memory than is meant for them, however many frames hold the same steps."""
 
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Final
 
@@ -45,7 +45,7 @@ def held(seq: int, value: float) -> HotFrame:
 
 
 @contextmanager
-def most_bytes(limit: int) -> Iterator[None]:
+def most_bytes(limit: int) -> Generator[None]:
     tracemalloc.start()
     try:
         yield
