@@ -16,7 +16,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
+
+from tests.waiting import LONGEST_S
 
 SERVICE: Final = ("runwatch_server.cli.app", "runwatch_server.cli.serve")
 TRAINER: Final = (
@@ -38,6 +41,13 @@ class Forked:
         self.returncode: int | None = None
         self._parent = parent
         self._pidfd = os.pidfd_open(pid)
+
+    def __enter__(self) -> "Forked":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self.wait()
 
     def poll(self) -> int | None:
         if self.returncode is None and select.select([self._pidfd], [], [], 0)[0]:
@@ -101,20 +111,53 @@ def fork(
     arguments: Sequence[str],
     *,
     output: Path,
+    errors: Path | None = None,
     environment: Mapping[str, str],
     folder: Path | None = None,
 ) -> Forked:
     """Starts `program`, a module's name or a file's path (ending in .py), where `modules` have been
-    imported. What it prints is appended to the file `output`; its input is empty."""
+    imported. What it prints is appended to the file `output`, its standard error to `errors` where
+    that is given; its input is empty."""
     parent = _parent_of(modules, environment.get("PYTHONPATH", ""))
     message = {
         "program": program,
         "arguments": list(arguments),
         "output": str(output),
+        "errors": str(errors or output),
         "environment": dict(environment),
         "folder": str(folder or Path.cwd()),
     }
     return Forked(parent, parent.ask(message))
+
+
+def run(
+    modules: tuple[str, ...],
+    program: str,
+    arguments: Sequence[str] = (),
+    *,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """How a forked program ended, as `subprocess.run` with `capture_output` returns it. `program`
+    may also be a source text of several lines. Raises subprocess.TimeoutExpired."""
+    with TemporaryDirectory() as name:
+        source, output, errors = (Path(name, file) for file in ("program.py", "output", "errors"))
+        if "\n" in program:
+            source.write_text(program, encoding="utf-8")
+            program = str(source)
+        with fork(
+            modules,
+            program,
+            arguments,
+            output=output,
+            errors=errors,
+            environment=os.environ if environment is None else environment,
+            folder=folder,
+        ) as forked:
+            code = forked.wait(LONGEST_S)
+        return subprocess.CompletedProcess(
+            [program, *arguments], code, output.read_text(), errors.read_text()
+        )
 
 
 def torchrun(

@@ -39,11 +39,13 @@ def _become(message: dict[str, Any]) -> None:
     os.environ.update(message["environment"])
     os.chdir(message["folder"])
     nothing = os.open(os.devnull, os.O_RDONLY)
-    output = os.open(message["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    for source, target in ((nothing, 0), (output, 1), (output, 2)):
+    output, errors = (
+        os.open(message[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        for name in ("output", "errors")
+    )
+    for target, source in enumerate((nothing, output, errors)):
         os.dup2(source, target)
-    os.close(nothing)
-    os.close(output)
+        os.close(source)
     sys.stdin = os.fdopen(os.dup(0))
     program = message["program"]
     sys.argv = [program, *message["arguments"]]

@@ -1,12 +1,12 @@
 """`runwatch serve` as a process: what it says, what it refuses, how it stops."""
 
 import json
+import os
 import re
 import signal
 import socket
 import stat
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from http.client import HTTPConnection
@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 import urllib3
 from tests.faults.sender import Sender
+from tests.forking import SERVICE, fork, run
 from tests.proofs import proof
 from tests.waiting import LONGEST_S, until
 
@@ -23,7 +24,7 @@ from runwatch_server.secret_files import admin_key_in
 
 pytestmark = pytest.mark.slow
 
-COMMAND = [sys.executable, "-m", "runwatch_server.cli"]
+RUNWATCH = "runwatch_server.cli"
 
 
 class Served:
@@ -32,9 +33,9 @@ class Served:
     def __init__(self, data_dir: Path, log_path: Path, *options: str) -> None:
         self._data_dir = data_dir
         self._log_path = log_path
-        with log_path.open("wb") as log:
-            arguments = [*COMMAND, "serve", "--port", "0", "--data-dir", str(data_dir), *options]
-            self.process = subprocess.Popen(arguments, stdout=log, stderr=subprocess.STDOUT)
+        log_path.write_bytes(b"")
+        arguments = ["serve", "--port", "0", "--data-dir", str(data_dir), *options]
+        self.process = fork(SERVICE, RUNWATCH, arguments, output=log_path, environment=os.environ)
         self.url = self.find(r"listens on (http://\S+)")
 
     @property
@@ -134,12 +135,8 @@ def test_a_second_service_on_the_same_data_says_whose_they_are(
 ) -> None:
     first = serve()
 
-    second = subprocess.run(
-        [*COMMAND, "serve", "--port", "0", "--data-dir", str(tmp_path / "data")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    arguments = ["serve", "--port", "0", "--data-dir", str(tmp_path / "data")]
+    second = run(SERVICE, RUNWATCH, arguments)
 
     assert second.returncode == 2
     said = " ".join((second.stdout + second.stderr).split())
@@ -147,12 +144,8 @@ def test_a_second_service_on_the_same_data_says_whose_they_are(
 
 
 def test_an_open_address_without_tls_is_refused(tmp_path: Path) -> None:
-    refused = subprocess.run(
-        [*COMMAND, "serve", "--host", "0.0.0.0", "--data-dir", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    arguments = ["serve", "--host", "0.0.0.0", "--data-dir", str(tmp_path)]
+    refused = run(SERVICE, RUNWATCH, arguments)
 
     assert refused.returncode == 2
     assert "wanted TLS" in " ".join(refused.stderr.split())
