@@ -3,8 +3,6 @@
 import json
 import math
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -224,9 +222,8 @@ def test_an_imported_run_is_there_once_and_brings_the_same_alerts(
     served = Served(tmp_path / "data", tmp_path / "serve.log")
     try:
         to_service = ["--url", served.url, "--token", served.admin_key]
-        command = [sys.executable, "-m", "runwatch_server.cli", "import", str(log), *to_service]
-        first = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        again = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        first = call("import", log, *to_service)
+        again = call("import", log, *to_service)
         (run,) = json.loads(call("runs", "--json", *to_service).stdout)["runs"]
         stored = call("backtest", "--run", run["name"], "--json", *to_service)
         pack = call("backtest", "--run", run["id"], "--rules", "builtin", "--json", *to_service)
@@ -234,8 +231,9 @@ def test_an_imported_run_is_there_once_and_brings_the_same_alerts(
         served.stop()
 
     in_file = json.loads(call("backtest", log, "--json").stdout)["runs"][0]
-    assert f"run {run['id']}, 34 rows" in first
-    assert "all of it was there already" in again
+    assert (first.exit_code, again.exit_code) == (0, 0)
+    assert f"run {run['id']}, 34 rows" in first.stdout
+    assert "all of it was there already" in again.stdout
     assert (run["state"], run["name"], run["last_step"]) == ("finished", "run", 33)
     assert json.loads(stored.stdout)["runs"][0]["alerts"] == in_file["alerts"]
     assert json.loads(stored.stdout)["summary"]["days"] is None  # the log has no times
