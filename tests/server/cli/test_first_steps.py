@@ -1,13 +1,32 @@
 """What the commands say to who has no service yet, or no key, or forgot where it is."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from subprocess import CompletedProcess
+from types import SimpleNamespace
 
 import pytest
+from tests.forking import run
 from tests.server.cli.test_serve import Served
 from typer.testing import CliRunner, Result
 
+from runwatch_server.cli import doctor
 from runwatch_server.cli.app import app
+
+EXAMINER = ("torch", "runwatch_hooks.doctor.examination")
+
+
+@pytest.fixture(autouse=True)
+def examined_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`doctor` has the trainer's side examined by a process of its own: here a forked one, which
+    need not import torch."""
+
+    def run_module(command: Sequence[str], **_: object) -> "CompletedProcess[str]":
+        module, *arguments = command[command.index("-m") + 1 :]
+        return run(EXAMINER, module, arguments)
+
+    monkeypatch.setattr(doctor, "subprocess", SimpleNamespace(run=run_module, PIPE=None))
 
 
 def call(*arguments: str) -> Result:
