@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -159,6 +160,16 @@ class Terminal:
             return ""
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder whose service stays, for tests of what a job is given and of what is read of it."""
+    folder = tmp_path_factory.mktemp("shared")
+    assert run(folder, "--keep", "true")[0] == 0
+    yield folder
+    assert run(folder, "true")[0] == 0
+    assert ends(kept_service(folder)[1])
+
+
 def kept_service(folder: Path) -> tuple[str, int, dict[str, str]]:
     """Address, process and the administrator's header of a service that was left running."""
     record = json.loads((folder / "runwatch-data" / "run.json").read_text())
@@ -197,30 +208,30 @@ def test_a_job_reports_to_a_service_that_ends_with_it(tmp_path: Path) -> None:
         httpx.get(f"{url}/healthz")
 
 
-def test_at_the_end_one_reads_what_fired(tmp_path: Path) -> None:
-    code, _, said = run(tmp_path, sys.executable, "-c", BREAKS)
+def test_at_the_end_one_reads_what_fired(shared: Path) -> None:
+    code, _, said = run(shared, "--keep", sys.executable, "-c", BREAKS)
 
     assert code == 0, said
     assert "runwatch: critical: NonFinite, loss NaN at step 40" in said
     assert "no alert has fired" not in said
 
 
-def test_a_critical_alert_is_read_at_once_beside_what_the_job_prints(tmp_path: Path) -> None:
-    process = start(tmp_path, sys.executable, "-c", BREAKS_AND_WAITS)
+def test_a_critical_alert_is_read_at_once_beside_what_the_job_prints(shared: Path) -> None:
+    process = start(shared, "--keep", sys.executable, "-c", BREAKS_AND_WAITS)
     assert process.stderr is not None
     try:
         lines = iter(process.stderr.readline, "")
         told = next(line for line in lines if "critical" in line)
     finally:
-        (tmp_path / "seen").touch()
+        (shared / "seen").touch()
         _, rest = process.communicate(timeout=LONGEST_S)
 
     assert told.startswith("runwatch: critical: NonFinite, loss NaN at step 40"), rest
     assert process.returncode == 0
 
 
-def test_alerts_of_runs_with_ids_of_their_own_are_read_with_their_names(tmp_path: Path) -> None:
-    code, _, said = run(tmp_path, sys.executable, "-c", TWO_RUNS)
+def test_alerts_of_runs_with_ids_of_their_own_are_read_with_their_names(shared: Path) -> None:
+    code, _, said = run(shared, "--keep", sys.executable, "-c", TWO_RUNS)
 
     assert code == 0, said
     assert "runwatch: critical in bad: NonFinite, loss NaN at step 40" in said
@@ -349,8 +360,8 @@ def test_a_signal_reaches_the_job_once_and_its_code_comes_back(
     assert ends(kept_service(tmp_path)[1])
 
 
-def test_a_job_that_a_signal_ends_has_the_code_of_a_shell(tmp_path: Path) -> None:
-    code, _, said = run(tmp_path, "sh", "-c", "kill -KILL $$")
+def test_a_job_that_a_signal_ends_has_the_code_of_a_shell(shared: Path) -> None:
+    code, _, said = run(shared, "--keep", "sh", "-c", "kill -KILL $$")
 
     assert code == 128 + signal.SIGKILL
     assert "sh has opened no run. It has to call `runwatch_hooks.attach`" in said
@@ -367,19 +378,14 @@ def test_a_job_that_a_signal_ends_has_the_code_of_a_shell(tmp_path: Path) -> Non
     ],
 )
 def test_of_a_job_that_could_not_say_how_it_ends_its_parent_does(
-    tmp_path: Path, leaves: str, state: str, reason: str | None
+    shared: Path, leaves: str, state: str, reason: str | None
 ) -> None:
-    code, out, said = run(tmp_path, "--keep", sys.executable, "-uc", OPENS + leaves)
+    code, out, said = run(shared, "--keep", sys.executable, "-uc", OPENS + leaves)
 
     assert (code == 0) == (reason is None)
-    url, pid, headers = kept_service(tmp_path)
-    try:
-        shown = ask(f"{url}/api/v1/runs/{out.strip()}", headers)
-        path = f"{url}/api/v1/runs/{out.strip()}/attempts"
-        (attempt,) = ask(path, headers)["attempts"]
-    finally:
-        os.kill(pid, signal.SIGTERM)
-    assert ends(pid)
+    url, _, headers = kept_service(shared)
+    shown = ask(f"{url}/api/v1/runs/{out.strip()}", headers)
+    (attempt,) = ask(f"{url}/api/v1/runs/{out.strip()}/attempts", headers)["attempts"]
     if reason is None:
         assert attempt["closed_at"] is None
         assert "ended" not in said
@@ -389,18 +395,13 @@ def test_of_a_job_that_could_not_say_how_it_ends_its_parent_does(
         assert f"runwatch: {reason}" in said
 
 
-def test_an_attempt_that_is_older_than_the_job_is_not_ended_by_it(tmp_path: Path) -> None:
-    _, out, _ = run(tmp_path, "--keep", sys.executable, "-uc", OPENS + "os._exit(0)")
+def test_an_attempt_that_is_older_than_the_job_is_not_ended_by_it(shared: Path) -> None:
+    _, out, _ = run(shared, "--keep", sys.executable, "-uc", OPENS + "os._exit(0)")
 
-    code, _, said = run(tmp_path, "--keep", "--resume", out.strip(), "--", "sh", "-c", "exit 4")
+    code, _, said = run(shared, "--keep", "--resume", out.strip(), "--", "sh", "-c", "exit 4")
 
-    url, pid, headers = kept_service(tmp_path)
-    try:
-        path = f"{url}/api/v1/runs/{out.strip()}/attempts"
-        (attempt,) = ask(path, headers)["attempts"]
-    finally:
-        os.kill(pid, signal.SIGTERM)
-    assert ends(pid)
+    url, _, headers = kept_service(shared)
+    (attempt,) = ask(f"{url}/api/v1/runs/{out.strip()}/attempts", headers)["attempts"]
     assert (code, attempt["closed_at"]) == (4, None), said
 
 
