@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.forking import TRAINER, run
 
-pytestmark = pytest.mark.slow  # each imports torch in a process of its own
+pytestmark = pytest.mark.slow  # processes in which torch is imported
 
 STORE_IN_USE = """
 import threading
@@ -51,28 +52,24 @@ begun.wait()
 """
 
 
-def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=300,
-    )
-
-
 @pytest.mark.parametrize("last_line", ["", "sys.exit(3)", "raise KeyError('their own')"])
 def test_a_checkpoint_under_way_is_written_to_its_end(tmp_path: Path, last_line: str) -> None:
     written = tmp_path / "checkpoint.pt"
 
-    done = run(CHECKPOINT_BEING_WRITTEN + last_line, str(written))
+    done = run(TRAINER, CHECKPOINT_BEING_WRITTEN + last_line, [str(written)])
 
     assert done.returncode == {"": 0, "sys.exit(3)": 3}.get(last_line, 1), done.stderr
     assert written.exists()
 
 
 def test_threads_that_ask_the_ranks_store_do_not_abort_the_process() -> None:
-    done = run(STORE_IN_USE)
+    done = subprocess.run(
+        [sys.executable, "-c", STORE_IN_USE],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=300,
+    )
 
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr

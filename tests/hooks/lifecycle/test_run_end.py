@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import signal
-import subprocess
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import suppress
@@ -12,6 +11,7 @@ from weakref import WeakSet
 
 import pytest
 import torch
+from tests.forking import TRAINER, run
 from tests.hooks.recorder import RecordingLine
 from tests.hooks.tiny import tiny_gpt, watched
 from tests.hooks.transport.stub_service import TOKEN, StubService, serving
@@ -177,8 +177,7 @@ both_endings = pytest.mark.parametrize(
 def test_a_program_that_runs_out_of_memory_tells_so_and_dies_as_it_would(
     tmp_path: Path, service: StubService, ending: str
 ) -> None:
-    command = [sys.executable, "-c", _PROGRAM + ending, service.url, TOKEN, str(tmp_path)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
+    done = run(TRAINER, _PROGRAM + ending, [service.url, TOKEN, str(tmp_path)])
 
     assert done.returncode == 1
     assert "OutOfMemoryError: CUDA out of memory" in done.stderr
@@ -210,8 +209,7 @@ def test_gradients_that_end_their_program_in_the_midst_of_a_step_are_told(
     tmp_path: Path, service: StubService, ending: str
 ) -> None:
     program = _PROGRAM + _BREAKING + ending
-    command = [sys.executable, "-c", program, service.url, TOKEN, str(tmp_path)]
-    subprocess.run(command, check=False, capture_output=True, timeout=240)
+    run(TRAINER, program, [service.url, TOKEN, str(tmp_path)])
 
     assert service.steps == list(range(5))
     frame = next(one for one in service.frames.values() if one.first_step + one.num_steps == 5)
@@ -243,8 +241,7 @@ def test_a_program_that_leaves_with_an_error_code_has_not_finished(
     tmp_path: Path, service: StubService, last_line: str, told: tuple[str, str]
 ) -> None:
     program = _PROGRAM + _LEAVING + last_line
-    command = [sys.executable, "-c", program, service.url, TOKEN, str(tmp_path)]
-    subprocess.run(command, check=False, capture_output=True, timeout=240)
+    run(TRAINER, program, [service.url, TOKEN, str(tmp_path)])
 
     assert service.steps == list(range(10))
     assert [(one.status, one.reason) for one in service.closings] == [told]
