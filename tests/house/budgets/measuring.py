@@ -11,11 +11,11 @@ from tests.house.documents import ROOT
 
 @cache
 def measured() -> dict[str, float]:
-    return sizes.figures() | transactions.figures() | _traced("step")
+    return sizes.figures() | transactions.figures() | _traced("step") | _traced("service")
 
 
 def _traced(program: str) -> dict[str, float]:
-    """In a process of its own: what else a process has done changes what a step calls."""
+    """In a process of its own: what else a process has done changes what it calls."""
     done = subprocess.run(
         (sys.executable, "-m", f"tests.house.budgets.{program}"),
         cwd=ROOT,
