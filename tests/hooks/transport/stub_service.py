@@ -66,6 +66,7 @@ class StubService:
         """By attempt, rank and sequence number, in the order of their coming."""
         self.num_duplicates = 0
         self.num_late = 0
+        self.num_polls = 0
         self.beats: list[Heartbeat] = []
         self.receipts: list[Receipt] = []
         self.closings: list[AttemptClose] = []
@@ -148,6 +149,7 @@ class StubService:
 
     def _await_commands(self, wait_s: float) -> tuple[Command, ...]:
         with self.changed:
+            self.num_polls += 1
             self.changed.wait_for(self.pending, wait_s)
         return self.pending()
 

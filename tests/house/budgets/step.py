@@ -101,7 +101,7 @@ def _threads_of_a_served_run() -> set[str]:
         step, watch = _loop(spool=spool, url=service.url, token=TOKEN)
         for _ in range(WARM_STEPS):
             step()
-        until(lambda: service.frames)
+        until(lambda: service.frames and service.num_polls)  # all threads have begun
         before_the_end = set(started)
         watch.finish()
     return before_the_end
