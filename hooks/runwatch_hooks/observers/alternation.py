@@ -38,7 +38,9 @@ class Alternation(StepObserver):
         self._have_alternated = False
         self._is_new_pass = False
         self._ignores_passes = False
-        self._side_passes = _SidePasses(Layers(lambda _: None, lambda: ()))
+        self._layers = Layers(lambda _: None, lambda: ())
+        self._side_pass: _SidePass | None = None
+        """The first since the last pass that brought gradients, or since the row began."""
         self._before: Mapping[int, Sequence[int]] = {}
         self._stepped: dict[int, Sequence[int]] = {}
         """The layers' slots of each optimizer, by its identity, since the last pass began."""
@@ -47,7 +49,7 @@ class Alternation(StepObserver):
         self._rows = _RowPlayers()
 
     def attach(self, layers: Layers) -> None:
-        self._side_passes = _SidePasses(layers)
+        self._layers = layers
 
     def on_backward(self, *, accumulates: bool) -> None:
         """A backward pass begins. One inside another (activation checkpointing) is part of it.
@@ -59,44 +61,45 @@ class Alternation(StepObserver):
             return
         if accumulates:
             self._is_new_pass = True
-        elif self._stepped and not self._is_new_pass:
-            self._side_passes.begin()
+        elif self._stepped and not self._is_new_pass and self._side_pass is None:
+            self._side_pass = _SidePass(self._layers)
 
     def before_optimizer(self, step: OptimizerStep) -> None:
         """Passes within the step are its own (AdaHessian's estimate of the curvature), and bring no
         new gradients, unless its closure runs them."""
         self._ignores_passes = not step.has_closure
-        if not step.has_closure:
-            self._is_new_pass |= self._side_passes.have_brought(step.slots)
+        if not step.has_closure and self._side_pass is not None:
+            self._is_new_pass |= self._side_pass.has_brought(step.slots)
 
     def after_optimizer(self, step: OptimizerStep) -> None:
         """A pass inside its closure counts."""
         self._ignores_passes = False
         if self._have_alternated:
             return
-        if step.has_closure:
-            self._is_new_pass |= self._side_passes.have_brought(step.slots)
+        if step.has_closure and self._side_pass is not None:
+            self._is_new_pass |= self._side_pass.has_brought(step.slots)
         if self._is_new_pass:
-            self._judge()
+            if self._before:
+                self._judge()
             self._before, self._stepped = self._stepped, {}
             self._is_new_pass = False
-            self._side_passes.forget()
+            self._side_pass = None
         self._stepped[id(step.optimizer)] = step.slots
         self._in_row[id(step.optimizer)] = step.slots
 
     def end_step(self, end: StepEnd) -> StepNotes | None:
         """1 if optimizers have alternated in this row or in an earlier one."""
-        self._judge()
+        if self._before:
+            self._judge()
         if not self._have_alternated:
             self._have_alternated = self._rows.end_row(self._in_row)
         self._before, self._stepped, self._in_row = {}, {}, {}
-        self._side_passes.forget()
+        self._side_pass = None
         self._ignores_passes = False  # also after a step that raised
         return StepNotes({"alternating": 1.0}) if self._have_alternated else None
 
     def _judge(self) -> None:
-        before, stepped = self._before, self._stepped
-        if before and stepped and not _have_layers_in_common(before, stepped):
+        if self._stepped and not _have_layers_in_common(self._before, self._stepped):
             self._have_alternated = True
 
 
@@ -120,6 +123,9 @@ class _RowPlayers:
         other's. A row without a step (accumulation, a step that was skipped) is part of no turn."""
         if not stepped:
             return False
+        if stepped == self._now:  # the usual row
+            self._num_rows += 1
+            return False
         if not self._now or _have_layers_in_common(self._now, stepped):
             # Those that step together are one player, also where each leaves out rows of its own.
             has_room = len(self._now) < _MAX_REMEMBERED
@@ -132,29 +138,23 @@ class _RowPlayers:
         return is_back and was_short
 
 
-class _SidePasses:
-    """Passes of `torch.autograd.grad`, which leaves the gradients of parameters as they are.
+class _SidePass:
+    """A pass of `torch.autograd.grad`, which leaves the gradients of parameters as they are.
 
     Some programs look at gradients with it between two optimizers' steps, for a diagnosis or a
     penalty. Others train with it, and put what it returns into `grad` by hand. Only the second kind
     of pass brings an optimizer new gradients. So one gradient of each optimizer is remembered as it
-    was before such a pass.
+    was before the first of several such passes.
     """
 
     def __init__(self, layers: Layers) -> None:
+        """The pass begins."""
         self._layers = layers
-        self._marks: dict[int, tuple[int, GradientVersion] | None] = {}
+        self._marks = {slots[0]: self._mark(slots) for slots in layers.slots_of_all() if slots}
         """First slot of an optimizer -> the first of its slots with a gradient, and that gradient;
         None if it had no gradient."""
 
-    def begin(self) -> None:
-        """A pass begins. Of several in a row, what was there before the first counts."""
-        if not self._marks:
-            self._marks = {
-                slots[0]: self._mark(slots) for slots in self._layers.slots_of_all() if slots
-            }
-
-    def have_brought(self, slots: Sequence[int]) -> bool:
+    def has_brought(self, slots: Sequence[int]) -> bool:
         """Whether the gradients of the optimizer with these slots have changed since. One that was
         made since counts as changed."""
         if not self._marks:
@@ -164,10 +164,6 @@ class _SidePasses:
             return self._mark(slots) is not None
         slot, version = mark
         return not version.is_unchanged(self._layers.gradient_at(slot))
-
-    def forget(self) -> None:
-        if self._marks:
-            self._marks = {}
 
     def _mark(self, slots: Sequence[int]) -> tuple[int, GradientVersion] | None:
         for slot in slots:

@@ -16,5 +16,6 @@ class MachineMemoryObserver(StepObserver):
     def make(cls, run: RunContext) -> StepObserver:
         return cls()
 
-    def end_step(self, end: StepEnd) -> StepNotes:
-        return StepNotes(self._memory.take(end.now))
+    def end_step(self, end: StepEnd) -> StepNotes | None:
+        numbers = self._memory.take(end.now)
+        return StepNotes(numbers) if numbers else None

@@ -5,7 +5,7 @@ An observer never changes the training. Whatever it does, a fault of it costs th
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, ClassVar, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -93,6 +93,9 @@ class StepNotes:
     """Sentences about what is not watched, each reported once."""
     omissions: tuple[Omission, ...] = ()
     """What is new about layers that the program leaves out."""
+
+
+_NO_NOTES: Final = StepNotes()
 
 
 class StepObserver:
@@ -207,15 +210,17 @@ class Observers:
 
     def end_step(self, end: StepEnd) -> StepNotes:
         """What all observers add to the row."""
-        numbers: dict[str, Number] = {}
         found = [notes for notes in self._end_step(end) if notes is not None]
+        if not found:
+            return _NO_NOTES
+        numbers: dict[str, Number] = {}
+        notices: list[str] = []
+        omissions: list[Omission] = []
         for notes in found:
             numbers |= notes.numbers
-        return StepNotes(
-            numbers,
-            tuple(one for notes in found for one in notes.notices),
-            tuple(one for notes in found for one in notes.omissions),
-        )
+            notices += notes.notices
+            omissions += notes.omissions
+        return StepNotes(numbers, tuple(notices), tuple(omissions))
 
     def on_row(self, row: Row) -> list[Event]:
         return [event for events in self._on_row(row) for event in events]

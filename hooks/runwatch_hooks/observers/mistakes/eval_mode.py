@@ -43,26 +43,24 @@ class EvalMode(StepObserver):
         return cls(run.modules.values()) if run.world.is_leader else None
 
     def before_optimizer(self, step: OptimizerStep) -> None:
-        if any(model.training for model in self._models):
-            self._trained = True
-        else:
-            self._evaluated = True
+        for model in self._models:
+            if model.training:
+                self._trained = True
+                return
+        self._evaluated = True
 
     def end_step(self, end: StepEnd) -> StepNotes | None:
-        value = self._judge()
-        return None if value is None else StepNotes({"eval_mode": value})
-
-    def _judge(self) -> float | None:
         """1 if all steps of the row were in evaluation mode although the run began in training
-        mode, 0 if that is over, None if it never happened."""
+        mode, 0 if that is over, nothing if it never happened."""
         trained, evaluated = self._trained, self._evaluated
         self._trained = self._evaluated = False
         if trained or not evaluated:
             self._num_trained += trained
-        elif self._num_trained >= _BEGAN_AFTER and self._is_all_evaluating():
+            return StepNotes({"eval_mode": 0.0}) if self._has_told and trained else None
+        if self._num_trained >= _BEGAN_AFTER and self._is_all_evaluating():
             self._has_told = True
-            return 1.0
-        return 0.0 if self._has_told and trained else None
+            return StepNotes({"eval_mode": 1.0})
+        return None
 
     def _is_all_evaluating(self) -> bool:
         if self._sensitive is None:

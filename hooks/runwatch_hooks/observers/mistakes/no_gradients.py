@@ -37,22 +37,22 @@ class NoGradients(StepObserver):
         self._num_frozen = 0
         self._has_told = False
 
-    def end_step(self, end: StepEnd) -> StepNotes:
-        notices = self._look(sees=end.saw_gradients)
-        self._count(end.named)
-        numbers = {"frozen_layers": float(self._num_frozen)} if self._has_told else {}
-        return StepNotes(numbers, notices=notices)
-
-    def _look(self, *, sees: bool) -> tuple[str, ...]:
-        """A notice, once each time that gradients are no longer seen."""
+    def end_step(self, end: StepEnd) -> StepNotes | None:
+        """The number of such layers once there were any, and a notice once each time that gradients
+        are no longer seen."""
+        sees = end.saw_gradients
         self._num_blind = 0 if sees else self._num_blind + 1
         self._has_seen = self._has_seen or sees
-        if self._num_blind != BLIND_AFTER:
-            return ()
-        return (_LOST if self._has_seen else _NEVER_HAD,)
+        if self._num_rows % _LOOKED_EVERY == 0:
+            self._count(end.named)
+        self._num_rows += 1
+        is_lost = self._num_blind == BLIND_AFTER
+        if not (is_lost or self._has_told):
+            return None
+        numbers = {"frozen_layers": float(self._num_frozen)} if self._has_told else {}
+        notice = _LOST if self._has_seen else _NEVER_HAD
+        return StepNotes(numbers, notices=(notice,) if is_lost else ())
 
     def _count(self, named: Sequence[NamedTensor]) -> None:
-        if self._num_rows % _LOOKED_EVERY == 0:
-            self._num_frozen = sum(not one.tensor.requires_grad for one in named)
-        self._num_rows += 1
+        self._num_frozen = sum(not one.tensor.requires_grad for one in named)
         self._has_told = self._has_told or self._num_frozen > 0

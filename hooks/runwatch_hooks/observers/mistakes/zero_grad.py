@@ -66,7 +66,7 @@ class ZeroGrad(StepObserver):
     def on_gradients(self, step: OptimizerStep) -> None:
         optimizer = step.optimizer
         witness = self._witnesses.get(optimizer)
-        if witness is not None and witness.gradient is not None:
+        if witness is not None and witness.parameter.grad is not None:
             self._is_kept = witness.look() or self._is_kept
             return
         found = next((one for one in parameters_of(optimizer) if one.grad is not None), None)
@@ -124,7 +124,7 @@ class _Witness:
     """One parameter, and what happened to its gradient since the last step."""
 
     def __init__(self, parameter: Tensor, faults: Faults) -> None:
-        self._parameter = parameter
+        self.parameter = parameter
         self._faults = faults
         self._last: WeakGradient | None = None
         self._held = HeldNumbers()
@@ -134,13 +134,9 @@ class _Witness:
         self._is_untouched = True
         self._num_cleared = 0
 
-    @property
-    def gradient(self) -> Tensor | None:
-        return self._parameter.grad
-
     def look(self) -> bool:
         """Whether the gradient is known to contain that of the step before."""
-        gradient = self.gradient
+        gradient = self.parameter.grad
         is_same = self._last is not None and self._last.is_of(gradient)
         # Accumulation moves a sparse gradient to new memory, so it must be followed to know.
         may_be_same = is_same or (gradient is not None and gradient.layout is not torch.strided)
@@ -161,7 +157,7 @@ class _Witness:
 
     def remember(self) -> None:
         """The step has ended; follow what is written to the gradient from here on."""
-        gradient = self.gradient
+        gradient = self.parameter.grad
         self._last = None if gradient is None else WeakGradient(gradient)
         self._num_accumulated, self._is_untouched = 0, True
 
@@ -172,7 +168,7 @@ class _Witness:
         self._num_same = SAME_FOR - _AGAIN_AFTER
 
     def _follow(self) -> None:
-        parameter = self._parameter
+        parameter = self.parameter
         if parameter.is_leaf and parameter.requires_grad and not is_hollow(parameter):
             follow = cast("Follow", parameter.register_post_accumulate_grad_hook)
             precede = cast("Follow", parameter.register_hook)
@@ -193,7 +189,7 @@ class _Witness:
 
     def _note_before(self) -> None:
         """Backward is about to add to the gradient, or to create it."""
-        gradient = self.gradient
+        gradient = self.parameter.grad
         if gradient is None or self._last is None or not self._last.is_unwritten(gradient):
             self._is_untouched = False
         elif self._num_accumulated == 0:
@@ -202,5 +198,5 @@ class _Witness:
 
     def _note_after(self) -> None:
         """Backward has written to the gradient. Later writes are not its own."""
-        gradient = self.gradient
+        gradient = self.parameter.grad
         self._last = None if gradient is None else WeakGradient(gradient)
