@@ -21,7 +21,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-COMPILED := hooks/runwatch_hooks/measuring/_one_pass.so
+COMPILED := hooks/runwatch_hooks/statistics/_one_pass.so
 CAN_COMPILE := $(if $(filter 1,$(RUNWATCH_PURE)),,$(shell command -v $(firstword $(CC)) 2>/dev/null))
 LOWEST := .venv-lowest
 LOWEST_HOOK := .venv-lowest-hook
@@ -122,7 +122,7 @@ install: $(STAMP)
 # The first interpreter that is new enough and can make a virtual environment. The hook's compiled
 # file is made with it: again if its source has changed, or if it is missing and could be made.
 $(STAMP): pyproject.toml constraints.txt watchdog/runwatch/__init__.py hatch_build.py \
-    $(COMPILED:_one_pass.so=one_pass.c) $(COMPILED:_one_pass.so=one_pass.py) \
+    $(COMPILED:_one_pass.so=one_pass.c) $(COMPILED:_one_pass.so=gradient_sums.py) \
     $(if $(CAN_COMPILE),$(if $(wildcard $(COMPILED)),,again))
 	@set -eu; \
 	if [ ! -x $(BIN)/python ]; then \

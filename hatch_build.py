@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-_SOURCE: Final = Path("hooks/runwatch_hooks/measuring/one_pass.c")
+_SOURCE: Final = Path("hooks/runwatch_hooks/statistics/one_pass.c")
 _LIBRARY: Final = "_one_pass.so"
 # Sums may be reordered, or they could not use wide registers. NaN and infinity keep their meaning.
 _FLAGS: Final = ("-O3", "-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math")
@@ -37,7 +37,7 @@ class OnePassBuildHook(BuildHookInterface):
             shutil.copyfile(built, landing)
             landing.replace(source.with_name(_LIBRARY))
             return
-        build_data["force_include"][str(built)] = f"runwatch_hooks/measuring/{_LIBRARY}"
+        build_data["force_include"][str(built)] = f"runwatch_hooks/statistics/{_LIBRARY}"
         build_data["pure_python"] = False
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"py3-none-{platform}"

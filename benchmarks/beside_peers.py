@@ -36,8 +36,8 @@ from runwatch.codec import encode_frame
 from runwatch.frames import Frame
 from runwatch.layouts import Layer, Layout
 from runwatch_hooks import attach
-from runwatch_hooks.measuring.stats import STATS as STATS_OF_LAYERS
 from runwatch_hooks.reading import connect
+from runwatch_hooks.statistics.totals import STATS as STATS_OF_LAYERS
 from runwatch_server.demo.service_process import ServiceProcess
 
 METRICS: Final = ("loss", "lr", "loss_scale", "grad_norm", "tokens_per_s")

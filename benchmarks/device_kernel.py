@@ -20,9 +20,12 @@ import torch
 from benchmarks.harness import machine, markdown_table
 from torch import Tensor
 
-from runwatch_hooks.measuring.device_reading import DeviceReader
-from runwatch_hooks.measuring.device_reading.fallback import has_kernel, open_kernel
-from runwatch_hooks.measuring.device_reading.foreach import ForeachReader
+from runwatch_hooks.statistics.gpu_reading import (
+    DeviceReader,
+    ForeachReader,
+    has_kernel,
+    open_kernel,
+)
 
 WIDTH, LAYERS, VOCABULARY = 768, 12, 50_257
 """Of a GPT with 124 M parameters in 148 tensors."""

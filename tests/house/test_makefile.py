@@ -10,14 +10,14 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[2]
 STAMP: Final = ".venv/.installed"
-COMPILED: Final = "hooks/runwatch_hooks/measuring/_one_pass.so"
+COMPILED: Final = "hooks/runwatch_hooks/statistics/_one_pass.so"
 SOURCES: Final = (
     "pyproject.toml",
     "constraints.txt",
     "watchdog/runwatch/__init__.py",
     "hatch_build.py",
-    "hooks/runwatch_hooks/measuring/one_pass.c",
-    "hooks/runwatch_hooks/measuring/one_pass.py",
+    "hooks/runwatch_hooks/statistics/one_pass.c",
+    "hooks/runwatch_hooks/statistics/gradient_sums.py",
 )
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="no make")

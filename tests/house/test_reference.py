@@ -11,7 +11,7 @@ from tests.house.test_python_blocks import top_names
 import runwatch_hooks
 from runwatch.series import METRIC_SPECS, STAT_SPECS
 from runwatch_hooks.detail.activation_sums import STATS as OF_ACTIVATIONS
-from runwatch_hooks.measuring.stats import STATS
+from runwatch_hooks.statistics.totals import STATS
 
 BY_HAND: Final = "python.md"
 """Names whose texts mkdocstrings takes from the code when the site is built."""

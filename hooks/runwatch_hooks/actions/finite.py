@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from runwatch_hooks.measuring.host_memory import locks_pages
-from runwatch_hooks.measuring.marks import has_passed, set_mark, wait_for
 from runwatch_hooks.ranks.shards import local_of
+from runwatch_hooks.statistics.readback import has_passed, locks_pages, set_mark, wait_for
 
 _COMPRESSED: Final = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 _UNREAD: Final = frozenset(

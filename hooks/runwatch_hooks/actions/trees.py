@@ -22,8 +22,8 @@ from runwatch_hooks.actions.elements import (
     rewrite,
 )
 from runwatch_hooks.actions.own_copies import Living, OwnCopies
-from runwatch_hooks.measuring.host_memory import locks_pages
 from runwatch_hooks.ranks.shards import local_of
+from runwatch_hooks.statistics.readback import locks_pages
 
 Mapped = dict[object, object]
 

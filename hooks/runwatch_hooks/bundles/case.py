@@ -14,8 +14,8 @@ from runwatch_hooks.bundles.facts import BundleFacts, Kept
 from runwatch_hooks.bundles.folder import BATCH, GOOD, ROWS, STATE
 from runwatch_hooks.bundles.memory import tensors_of
 from runwatch_hooks.bundles.rows import rows_tree
-from runwatch_hooks.measuring.marks import set_mark, wait_for
 from runwatch_hooks.rows.row import Row
+from runwatch_hooks.statistics.readback import set_mark, wait_for
 
 
 class Arrival:

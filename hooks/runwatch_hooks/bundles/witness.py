@@ -34,11 +34,11 @@ from runwatch_hooks.bundles.memory import (
     tensors_of,
     torch_rng,
 )
-from runwatch_hooks.measuring.layer_names import named_parts
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks.shards import is_sharded
 from runwatch_hooks.rows.health import is_broken
 from runwatch_hooks.rows.row import Row
+from runwatch_hooks.statistics.layer_names import named_parts
 
 log = OwnLog(__name__)
 

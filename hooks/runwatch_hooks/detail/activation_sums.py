@@ -9,7 +9,7 @@ from torch import Tensor
 
 from runwatch.nonfinite import ABSENT_32
 from runwatch.series import ACTIVATION_STATS
-from runwatch_hooks.measuring.dense import dense_view
+from runwatch_hooks.statistics.dense import dense_view
 
 STATS: Final = ACTIVATION_STATS
 """Mean and standard deviation are over finite elements only; the greatest magnitude is NaN or

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from runwatch_hooks.measuring.readback import Readback, Ticket
+from runwatch_hooks.statistics.readback import Readback, Ticket
 
 _DEPTH: Final = 4
 """Steps whose numbers may be in transit at once."""

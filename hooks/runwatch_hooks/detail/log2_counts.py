@@ -20,8 +20,8 @@ from runwatch.histograms import (
     NUM_EXPONENTS,
     ZEROS,
 )
-from runwatch_hooks.measuring.dense import dense, dense_view
-from runwatch_hooks.measuring.host_memory import divisor_of
+from runwatch_hooks.statistics.dense import dense, dense_view
+from runwatch_hooks.statistics.readback import divisor_of
 
 _BIAS: Final = 127
 _NUM_CODES: Final = 257

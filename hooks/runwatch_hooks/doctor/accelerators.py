@@ -8,7 +8,7 @@ import torch
 from runwatch.extras import pip_install
 from runwatch.findings import Finding, Verdict
 from runwatch_hooks.device_health import Nvml, NvmlError
-from runwatch_hooks.measuring.one_pass import NoOnePassError, find_one_pass
+from runwatch_hooks.statistics.gradient_sums import NoOnePassError, find_one_pass
 
 
 def compiled_reading() -> Finding:

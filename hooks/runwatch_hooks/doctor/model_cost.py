@@ -23,8 +23,8 @@ from torch.optim import Optimizer
 from runwatch.findings import Finding, Verdict
 from runwatch_hooks.attaching import attach
 from runwatch_hooks.errors import AttachError
-from runwatch_hooks.measuring.layer_names import name_tensors
-from runwatch_hooks.measuring.stats import STATS
+from runwatch_hooks.statistics.layer_names import name_tensors
+from runwatch_hooks.statistics.totals import STATS
 
 _STEPS: Final = 40
 _LONGEST_S: Final = 10.0

@@ -38,8 +38,8 @@ from runwatch_hooks.guard.objections import (
 from runwatch_hooks.guard.outliers import Outliers
 from runwatch_hooks.guard.tally import Number, Tally
 from runwatch_hooks.guard.undoing import Before, passes_over_none
-from runwatch_hooks.measuring.host_memory import divisor_of, to_device
 from runwatch_hooks.seeing.known_optimizers import parameters_of
+from runwatch_hooks.statistics.readback import divisor_of, to_device
 from runwatch_hooks.wrapping.close_hooks import CloseHandle, hear_close_to_steps
 from runwatch_hooks.wrapping.closures import closure_of, followed_by
 from runwatch_hooks.wrapping.graph_capture import is_capturing

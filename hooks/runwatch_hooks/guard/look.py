@@ -10,11 +10,10 @@ from torch import Tensor
 from runwatch_hooks.actions.finite import all_finite
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.guard.outliers import norm_over
-from runwatch_hooks.measuring.dense import dense
-from runwatch_hooks.measuring.device_reading import NORM, NUM_NONFINITE, GradientsOnDevice, norms_of
-from runwatch_hooks.measuring.gradient_sums import GradientReader
-from runwatch_hooks.measuring.host_memory import to_device
-from runwatch_hooks.measuring.one_pass import load_one_pass
+from runwatch_hooks.statistics.dense import dense
+from runwatch_hooks.statistics.gpu_reading import NORM, NUM_NONFINITE, GradientsOnDevice, norms_of
+from runwatch_hooks.statistics.gradient_sums import GradientReader, load_one_pass
+from runwatch_hooks.statistics.readback import to_device
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,7 +12,7 @@ from typing import cast
 from torch import Tensor
 from torch.optim import SGD, Optimizer
 
-from runwatch_hooks.measuring.host_memory import to_device
+from runwatch_hooks.statistics.readback import to_device
 
 
 def about_to_have_momentum(optimizer: Optimizer) -> list[Tensor]:

@@ -24,7 +24,7 @@ import torch
 from msgspec import Meta, ValidationError, convert
 from torch import Tensor
 
-from runwatch_hooks.measuring.host_memory import to_device
+from runwatch_hooks.statistics.readback import to_device
 
 WINDOW: Final = 128
 """Number of norms kept: enough for a stable median, few enough to follow a schedule."""

@@ -1,6 +1,6 @@
 """Records the program's host memory; see `measuring.machine_memory`, which needs no torch."""
 
-from runwatch_hooks.measuring.machine_memory import MachineMemory
+from runwatch_hooks.statistics.machine_memory import MachineMemory
 from runwatch_hooks.step.observer import RunContext, StepEnd, StepNotes, StepObserver
 
 

@@ -19,8 +19,6 @@ import msgspec
 
 from runwatch.nonfinite import is_absent
 from runwatch.series import NORM_METRICS
-from runwatch_hooks.measuring.run_totals import RunTotals
-from runwatch_hooks.measuring.stats import GRAD_NORM, STATS
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks.errors import StoreError
 from runwatch_hooks.ranks.letters import (
@@ -38,6 +36,7 @@ from runwatch_hooks.ranks.standing import Standing, Standings
 from runwatch_hooks.ranks.untold import Untold
 from runwatch_hooks.rows.jumps import Jumps
 from runwatch_hooks.rows.row import Row
+from runwatch_hooks.statistics.totals import GRAD_NORM, STATS, RunTotals
 from runwatch_hooks.transport.priority import yield_to_training
 
 log = OwnLog(__name__)

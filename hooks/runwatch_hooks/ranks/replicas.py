@@ -18,15 +18,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from runwatch_hooks.measuring.dense import dense_view
-from runwatch_hooks.measuring.host_memory import to_device
-from runwatch_hooks.measuring.layer_names import NamedTensor
-from runwatch_hooks.measuring.numpy_view import numpy_view
-from runwatch_hooks.measuring.readback import Readback, Ticket
-from runwatch_hooks.measuring.statistics import NORM_TURNS, deal
 from runwatch_hooks.ranks.letters import BEFORE_THE_FIRST, Fingerprint, Trait
 from runwatch_hooks.ranks.replica_groups import ReplicaGroup, ReplicaGroups, is_marked
 from runwatch_hooks.ranks.shards import local_of
+from runwatch_hooks.statistics.cpu import NORM_TURNS, deal
+from runwatch_hooks.statistics.dense import dense_view, numpy_view
+from runwatch_hooks.statistics.layer_names import NamedTensor
+from runwatch_hooks.statistics.readback import Readback, Ticket, to_device
 
 EVERY: Final = 8
 """Steps between two samples, each of an eighth of the parameters."""

@@ -15,16 +15,15 @@ from runwatch.nonfinite import ABSENT_32
 from runwatch_hooks.detail import Closeup
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.governor import EVERYTHING, Sampled
-from runwatch_hooks.measuring.readback import Readback, Ticket
-from runwatch_hooks.measuring.run_totals import RunTotals, over_parts
-from runwatch_hooks.measuring.sharing import Sharing
-from runwatch_hooks.measuring.stats import STATS, UPDATE_RATIO
 from runwatch_hooks.rows.jumps import Jumps
 from runwatch_hooks.rows.loss_spacing import LossSpacing
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.seeing.numbers import Number
 from runwatch_hooks.seeing.own_time import Spans
 from runwatch_hooks.seeing.step_reading import Reading
+from runwatch_hooks.statistics.readback import Readback, Ticket
+from runwatch_hooks.statistics.sharing import Sharing
+from runwatch_hooks.statistics.totals import STATS, UPDATE_RATIO, RunTotals, over_parts
 
 _ROOM_FOR_NUMBERS = 64
 """Spare places in a readback buffer, for metrics that the first step did not have on the device:

@@ -10,7 +10,6 @@ from torch import nn
 
 from runwatch.omissions import Omission, Why, some_of
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.measuring.layer_names import NamedTensor
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks import StoreLostError, Team
 from runwatch_hooks.ranks.follower import Follower
@@ -19,6 +18,7 @@ from runwatch_hooks.ranks.letters import Fingerprint
 from runwatch_hooks.ranks.replicas import ReplicaSampler
 from runwatch_hooks.ranks.standing import Drift, Standing
 from runwatch_hooks.rows.row import Row
+from runwatch_hooks.statistics.layer_names import NamedTensor
 
 log = OwnLog(__name__)
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from runwatch_hooks.measuring.layer_names import named_parts
+from runwatch_hooks.statistics.layer_names import named_parts
 
 _OURS: Final = str(Path(__file__).parent)
 _TORCH: Final = str(Path(torch.__file__).parent)

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from runwatch_hooks.actions.trees import Mapped
 from runwatch_hooks.bundles import Bundle
-from runwatch_hooks.measuring.layer_names import clean_name, named_parts
 from runwatch_hooks.replay.errors import ReplayError
+from runwatch_hooks.statistics.layer_names import clean_name, named_parts
 
 LossOf = Callable[[object], Tensor]
 """Computes the loss from a batch of the bundle. Without batches it is called once, with None."""

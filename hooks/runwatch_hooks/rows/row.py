@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from runwatch.histograms import Histograms
 from runwatch.layouts import Layout
-from runwatch_hooks.measuring.sharing import Sharing
+from runwatch_hooks.statistics.sharing import Sharing
 
 
 @dataclass(frozen=True, slots=True, eq=False)

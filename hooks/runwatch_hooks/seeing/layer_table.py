@@ -9,14 +9,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from runwatch.layouts import MAX_LAYERS, Layer, Layout
-from runwatch_hooks.measuring.layer_names import (
-    NamedTensor,
-    clean_name,
-    name_tensors,
-    parameters_of,
-)
-from runwatch_hooks.measuring.sharing import Sharing
-from runwatch_hooks.measuring.statistics import deal
 from runwatch_hooks.ranks.portions import (
     is_hollow,
     is_shared,
@@ -27,6 +19,14 @@ from runwatch_hooks.ranks.portions import (
 )
 from runwatch_hooks.ranks.zero import is_partitioned
 from runwatch_hooks.seeing.known_optimizers import KnownOptimizer
+from runwatch_hooks.statistics.cpu import deal
+from runwatch_hooks.statistics.layer_names import (
+    NamedTensor,
+    clean_name,
+    name_tensors,
+    parameters_of,
+)
+from runwatch_hooks.statistics.sharing import Sharing
 
 _Signature = tuple[object, ...]
 

@@ -11,16 +11,16 @@ from torch.optim import Optimizer
 from runwatch.layouts import Layout
 from runwatch_hooks.detail import Detail
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.measuring.device_reading import GradientsOnDevice
-from runwatch_hooks.measuring.device_statistics import DeviceStatistics
-from runwatch_hooks.measuring.layer_names import NamedTensor
-from runwatch_hooks.measuring.sharing import Sharing
-from runwatch_hooks.measuring.statistics import CpuStatistics, LayerStatistics
-from runwatch_hooks.measuring.stats import STATS
 from runwatch_hooks.ranks.shards import is_partial, local_of
 from runwatch_hooks.ranks.zero import gradient_of, is_partitioned
 from runwatch_hooks.seeing.known_optimizers import KnownOptimizer
 from runwatch_hooks.seeing.layer_table import LayerTable
+from runwatch_hooks.statistics.cpu import CpuStatistics, LayerStatistics
+from runwatch_hooks.statistics.gpu import DeviceStatistics
+from runwatch_hooks.statistics.gpu_reading import GradientsOnDevice
+from runwatch_hooks.statistics.layer_names import NamedTensor
+from runwatch_hooks.statistics.sharing import Sharing
+from runwatch_hooks.statistics.totals import STATS
 
 _LOOKED_THROUGH_EVERY: Final = 32
 """Steps between two comparisons of the modules' parameters with those being measured: walking all

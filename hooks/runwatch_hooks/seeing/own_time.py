@@ -19,7 +19,7 @@ from typing import Final
 import torch
 
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.measuring.marks import has_passed, set_mark
+from runwatch_hooks.statistics.readback import has_passed, set_mark
 from runwatch_hooks.wrapping.graph_capture import is_capturing
 from runwatch_hooks.wrapping.torch_wraps import TorchSubscriptions, untraced_wrap
 from runwatch_hooks.wrapping.wraps import Arguments, Keywords, Listener, Listeners, Subscriptions

@@ -15,7 +15,6 @@ from torch.optim import Optimizer
 from runwatch_hooks.detail import Detail
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.governor import Governor
-from runwatch_hooks.measuring.layer_names import NamedTensor
 from runwatch_hooks.ranks.zero import ZeroOptimizer, stepped_by, total_norm_of
 from runwatch_hooks.seeing.handed_steps import HandedSteps
 from runwatch_hooks.seeing.known_optimizers import KnownOptimizer, at_rest, parameters_of
@@ -27,6 +26,7 @@ from runwatch_hooks.seeing.step_reading import Reading, Stage
 from runwatch_hooks.seeing.training_forwards import CloseRow, TrainingForwards
 from runwatch_hooks.seeing.training_thread import TrainingThread
 from runwatch_hooks.seeing.watched_optimizers import WatchedOptimizers
+from runwatch_hooks.statistics.layer_names import NamedTensor
 from runwatch_hooks.step.observer import Clip, Layers, Observers, OptimizerStep
 from runwatch_hooks.wrapping.arguments import argument, tensors_at
 from runwatch_hooks.wrapping.closures import closure_of

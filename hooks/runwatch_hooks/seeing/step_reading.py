@@ -8,8 +8,8 @@ from torch import Tensor
 
 from runwatch.layouts import Layout
 from runwatch_hooks.governor import Sampled
-from runwatch_hooks.measuring.sharing import Sharing
 from runwatch_hooks.seeing.numbers import Number
+from runwatch_hooks.statistics.sharing import Sharing
 
 
 class Stage(IntEnum):

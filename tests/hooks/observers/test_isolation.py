@@ -10,13 +10,13 @@ from torch import nn
 from torch.optim import SGD, Adam, Optimizer
 
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.measuring.readback import Readback
 from runwatch_hooks.observers import OBSERVERS, observers_of
 from runwatch_hooks.observers.mistakes import zero_grad
 from runwatch_hooks.observers.mistakes.eval_mode import EvalMode
 from runwatch_hooks.observers.mistakes.untrained import Untrained
 from runwatch_hooks.observers.mistakes.zero_grad import SAME_FOR
 from runwatch_hooks.seeing.known_optimizers import KnownOptimizer
+from runwatch_hooks.statistics.readback import Readback
 from runwatch_hooks.step.observer import (
     Clip,
     Observers,

@@ -20,9 +20,9 @@ from runwatch.layouts import Layer
 from runwatch.nonfinite import is_absent
 from runwatch.vocabulary import CommandId
 from runwatch_hooks.errors import AttachError
-from runwatch_hooks.measuring.array_stats import ArrayStats
-from runwatch_hooks.measuring.machine_memory import MachineMemory
 from runwatch_hooks.plain import PlainRun, open_run
+from runwatch_hooks.statistics.machine_memory import MachineMemory
+from runwatch_hooks.statistics.totals import ArrayStats
 from runwatch_hooks.transport import Transport
 from runwatch_hooks.watching.loop_compliance import PATIENCE_STEPS
 

@@ -11,13 +11,13 @@ from tests.waiting import LONGEST_S, until
 from torch._C._distributed_c10d import HashStore
 
 from runwatch.nonfinite import is_absent
-from runwatch_hooks.measuring.stats import GRAD_NORM, STATS
 from runwatch_hooks.ranks import RankStore
 from runwatch_hooks.ranks.follower import MAX_UNREAD, Follower
 from runwatch_hooks.ranks.leader import Leader
 from runwatch_hooks.ranks.letters import BATCH, batch_key
 from runwatch_hooks.recording.row_output import Peers
 from runwatch_hooks.rows.row import Row
+from runwatch_hooks.statistics.totals import GRAD_NORM, STATS
 
 
 class Ranks:

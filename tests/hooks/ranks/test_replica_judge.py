@@ -8,9 +8,9 @@ from tests.hooks.ranks.fingerprints import fingerprint
 from tests.hooks.tiny import tiny_gpt
 from torch import Tensor, nn
 
-from runwatch_hooks.measuring.layer_names import NamedTensor, name_tensors
 from runwatch_hooks.ranks.replica_judge import ReplicaJudge
 from runwatch_hooks.ranks.replicas import EVERY, ROUND, ReplicaSampler
+from runwatch_hooks.statistics.layer_names import NamedTensor, name_tensors
 
 Update = Callable[[int, str, int], float]
 """(rank, name of the parameter, step) -> what makes its update another than that of other ranks."""

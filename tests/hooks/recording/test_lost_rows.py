@@ -5,13 +5,13 @@ import torch
 from torch import Tensor
 
 from runwatch.layouts import Layer, Layout
-from runwatch_hooks.measuring.readback import Readback
-from runwatch_hooks.measuring.stats import STATS
 from runwatch_hooks.recording import row_assembly
 from runwatch_hooks.recording.row_assembly import RowAssembly
 from runwatch_hooks.rows.health import is_broken, is_healthy
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.seeing.step_reading import Reading, Stage
+from runwatch_hooks.statistics.readback import Readback
+from runwatch_hooks.statistics.totals import STATS
 
 LAYOUT = Layout(layers=(Layer("a"), Layer("b")), stats=STATS)
 CARDS = torch.device("cuda", 0), torch.device("cuda", 1)

@@ -8,11 +8,11 @@ import torch
 
 from runwatch.layouts import Layer, Layout
 from runwatch.nonfinite import ABSENT_32, is_absent
-from runwatch_hooks.measuring.stats import GRAD_NORM, NONFINITE, PARAM_NORM, STATS
 from runwatch_hooks.recording.row_assembly import RowAssembly
 from runwatch_hooks.recording.step_timer import StepTimer
 from runwatch_hooks.rows.jumps import Jumps
 from runwatch_hooks.seeing.step_reading import Reading, Stage
+from runwatch_hooks.statistics.totals import GRAD_NORM, NONFINITE, PARAM_NORM, STATS
 
 LAYOUT = Layout(layers=(Layer("a"), Layer("b"), Layer("c")), stats=STATS)
 

@@ -8,9 +8,9 @@ from tests.hooks.tiny import tiny_gpt
 from torch import nn
 from torch.nn.parallel import DataParallel
 
-from runwatch_hooks.measuring.layer_names import clean_name, name_tensors
 from runwatch_hooks.seeing.known_optimizers import KnownOptimizer
 from runwatch_hooks.seeing.layer_table import LayerTable
+from runwatch_hooks.statistics.layer_names import clean_name, name_tensors
 
 STATS = ("grad_norm",)
 

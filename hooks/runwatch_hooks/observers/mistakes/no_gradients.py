@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from runwatch_hooks.measuring.layer_names import NamedTensor
+from runwatch_hooks.statistics.layer_names import NamedTensor
 from runwatch_hooks.step.observer import StepEnd, StepNotes, StepObserver
 
 BLIND_AFTER: Final = 100

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from runwatch.omissions import Omission, Why
-from runwatch_hooks.measuring.layer_names import NamedTensor
-from runwatch_hooks.measuring.sampled_updates import sample
 from runwatch_hooks.seeing.gradient_version import GradientVersion
 from runwatch_hooks.seeing.known_optimizers import KnownOptimizer, parameters_of
+from runwatch_hooks.statistics.layer_names import NamedTensor
+from runwatch_hooks.statistics.samples import sample
 from runwatch_hooks.step.observer import (
     OptimizerStep,
     RunContext,

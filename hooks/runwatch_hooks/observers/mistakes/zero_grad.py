@@ -17,12 +17,12 @@ from torch.utils import hooks
 from torch.utils.hooks import RemovableHandle
 
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.measuring.readback import Readback, Ticket
-from runwatch_hooks.measuring.sampled_updates import sample
 from runwatch_hooks.ranks.portions import is_hollow
 from runwatch_hooks.ranks.shards import local_of
 from runwatch_hooks.seeing.known_optimizers import parameters_of
 from runwatch_hooks.seeing.weak_gradients import WeakGradient, elements_of
+from runwatch_hooks.statistics.readback import Readback, Ticket
+from runwatch_hooks.statistics.samples import sample
 from runwatch_hooks.step.observer import (
     OptimizerStep,
     RunContext,

@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD, Optimizer
 
-from runwatch_hooks.measuring import readback
 from runwatch_hooks.observers.mistakes.zero_grad import SAME_FOR
+from runwatch_hooks.statistics import readback
 from runwatch_hooks.watch import Watch
 
 Clear = Callable[[nn.Module, Optimizer], object]

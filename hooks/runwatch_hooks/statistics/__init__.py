@@ -1,0 +1,1 @@
+"""Statistics of tensors, on a CPU and on an accelerator."""
