@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from runwatch_hooks.actions.rng import HasState
+from runwatch_hooks.state.loop_state import HasState
 from runwatch_hooks.watch import StepReport, Watch
 
 Batch = tuple[Tensor, ...]

@@ -4,9 +4,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Final, TypedDict
 
-from runwatch_hooks.actions import Generator, HasState
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.settings.options import Guarding, kinds_of
+from runwatch_hooks.state import Generator, HasState
 
 ALLOWED: Final = ("checkpoint", "detail", "lower_lr", "stop")
 """No rollback: it would have to restore the framework's counters and its loader's position."""

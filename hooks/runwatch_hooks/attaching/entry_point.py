@@ -16,7 +16,6 @@ from runwatch.frames import Scalar
 from runwatch.messages import AttemptOpen, RunOpen
 from runwatch.ulids import ulid
 from runwatch.vocabulary import RunId
-from runwatch_hooks.actions import Generator, HasState
 from runwatch_hooks.attaching.superseded_watches import end_former, note
 from runwatch_hooks.attaching.training_objects import (
     Objects,
@@ -53,6 +52,7 @@ from runwatch_hooks.settings.options import (
     Options,
     kinds_of,
 )
+from runwatch_hooks.state import Generator, HasState
 from runwatch_hooks.transport import Transport, TransportSettings
 from runwatch_hooks.watch import Watch
 from runwatch_hooks.watching.attached_watch import AttachedWatch

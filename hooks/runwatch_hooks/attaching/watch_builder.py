@@ -5,14 +5,6 @@ from collections.abc import Callable, Mapping
 from torch.optim import Optimizer
 
 from runwatch.errors import InvalidInputError
-from runwatch_hooks.actions import (
-    Actor,
-    CheckpointKeeper,
-    LrScale,
-    RankCheckpoints,
-    SnapshotRing,
-    TrainingState,
-)
 from runwatch_hooks.attaching.training_objects import Objects
 from runwatch_hooks.bundles import BundleFolder, Witness
 from runwatch_hooks.detail import Detail, Schedule
@@ -29,6 +21,14 @@ from runwatch_hooks.reporting.reports import Reports
 from runwatch_hooks.seeing.own_time import OwnTime
 from runwatch_hooks.seeing.probe import Probe
 from runwatch_hooks.settings.options import Options
+from runwatch_hooks.state import (
+    Actor,
+    CheckpointKeeper,
+    LrScale,
+    RankCheckpoints,
+    SnapshotRing,
+    TrainingState,
+)
 from runwatch_hooks.step.observer import RunContext
 from runwatch_hooks.watch import Watch
 from runwatch_hooks.watching.boundary import Boundary

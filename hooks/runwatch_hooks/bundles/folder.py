@@ -19,16 +19,15 @@ from typing import IO, Final, cast
 import msgspec
 import torch
 
-from runwatch_hooks.actions.files import (
+from runwatch_hooks.bundles.errors import BundleError
+from runwatch_hooks.bundles.facts import FORMAT, BundleFacts
+from runwatch_hooks.state.checkpoint_files import (
     TEMPORARY_PREFIX,
     HashingWriter,
     sync_folder,
     write_atomically,
 )
-from runwatch_hooks.actions.plain import from_plain
-from runwatch_hooks.actions.trees import Mapped
-from runwatch_hooks.bundles.errors import BundleError
-from runwatch_hooks.bundles.facts import FORMAT, BundleFacts
+from runwatch_hooks.state.tree import Mapped, from_plain
 
 FACTS: Final = "bundle.json"
 BATCH: Final = "batch.pt"

@@ -16,9 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from runwatch_hooks.actions.errors import NotPlainError
-from runwatch_hooks.actions.plain import to_plain
-from runwatch_hooks.actions.trees import Mapped
+from runwatch_hooks.state.outcomes import NotPlainError
+from runwatch_hooks.state.tree import Mapped, to_plain
 
 MAX_STEPS: Final = 8
 """Steps remembered. On an accelerator a fault is known one to three steps later."""

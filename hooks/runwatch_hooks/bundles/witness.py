@@ -12,11 +12,6 @@ from typing import Final
 
 from runwatch.frames import Event, Scalar
 from runwatch.nonfinite import to_json
-from runwatch_hooks.actions import SnapshotRing, TrainingState
-from runwatch_hooks.actions.background import Background
-from runwatch_hooks.actions.errors import NotPlainError
-from runwatch_hooks.actions.plain import to_plain
-from runwatch_hooks.actions.trees import HostCopies
 from runwatch_hooks.bundles.case import Arrival, Case, FaultState, content_of
 from runwatch_hooks.bundles.errors import BundleError
 from runwatch_hooks.bundles.facts import (
@@ -38,6 +33,10 @@ from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks.shards import is_sharded
 from runwatch_hooks.rows.health import is_broken
 from runwatch_hooks.rows.row import Row
+from runwatch_hooks.state import SnapshotRing, TrainingState
+from runwatch_hooks.state.checkpoints import Background
+from runwatch_hooks.state.outcomes import NotPlainError
+from runwatch_hooks.state.tree import HostCopies, to_plain
 from runwatch_hooks.statistics.layer_names import named_parts
 
 log = OwnLog(__name__)

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from runwatch_hooks.actions.finite import all_finite
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.guard.outliers import norm_over
+from runwatch_hooks.state.finite import all_finite
 from runwatch_hooks.statistics.dense import dense
 from runwatch_hooks.statistics.gpu_reading import NORM, NUM_NONFINITE, GradientsOnDevice, norms_of
 from runwatch_hooks.statistics.gradient_sums import GradientReader, load_one_pass

@@ -11,10 +11,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from runwatch_hooks.actions.living import living_in
-from runwatch_hooks.actions.optimizers import capture_optimizer, restore_optimizer
-from runwatch_hooks.actions.trees import HostCopies, InPlace
 from runwatch_hooks.seeing.known_optimizers import parameters_of, steps_as_torchs_own
+from runwatch_hooks.state.optimizers import capture_optimizer, living_in, restore_optimizer
+from runwatch_hooks.state.tree import HostCopies, InPlace
 
 
 def passes_over_none(optimizer: Optimizer) -> bool:

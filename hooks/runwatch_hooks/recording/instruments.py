@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from runwatch_hooks.actions import LrScale, Notes
 from runwatch_hooks.bundles import Witness
 from runwatch_hooks.detail import Detail
 from runwatch_hooks.device_health import DeviceSensors
@@ -13,6 +12,7 @@ from runwatch_hooks.governor import Governor
 from runwatch_hooks.guard import Guard
 from runwatch_hooks.seeing.own_time import OwnTime
 from runwatch_hooks.seeing.probe import Probe
+from runwatch_hooks.state import LrScale, Notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

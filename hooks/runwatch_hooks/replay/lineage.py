@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from runwatch_hooks.actions.trees import tensors_in
 from runwatch_hooks.replay.places import Place, Places
+from runwatch_hooks.state.tree import tensors_in
 
 _UNWRITTEN: Final = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "resize_"})
 """Operations whose results are uninitialised memory."""

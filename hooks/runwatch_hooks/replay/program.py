@@ -15,9 +15,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from runwatch_hooks.actions.trees import Mapped
 from runwatch_hooks.bundles import Bundle
 from runwatch_hooks.replay.errors import ReplayError
+from runwatch_hooks.state.tree import Mapped
 from runwatch_hooks.statistics.layer_names import clean_name, named_parts
 
 LossOf = Callable[[object], Tensor]

@@ -8,13 +8,13 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from runwatch_hooks.actions.trees import Mapped
 from runwatch_hooks.bundles import Bundle, Kept
 from runwatch_hooks.bundles.memory import tensors_of
 from runwatch_hooks.replay.errors import ReplayError
 from runwatch_hooks.replay.lineage import Birth, Lineage
 from runwatch_hooks.replay.places import Places
 from runwatch_hooks.replay.program import Program, restore
+from runwatch_hooks.state.tree import Mapped
 
 
 @dataclass(frozen=True, slots=True)

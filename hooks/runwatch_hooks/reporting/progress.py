@@ -3,9 +3,9 @@
 import time
 
 from runwatch.vocabulary import Phase
-from runwatch_hooks.actions import Actor
 from runwatch_hooks.reporting.phases import Phases
 from runwatch_hooks.reporting.reports import Reports
+from runwatch_hooks.state import Actor
 
 
 class Progress:

@@ -10,7 +10,6 @@ from runwatch.commands import Command
 from runwatch.frames import Event, Scalar
 from runwatch.omissions import OMISSION, Omission
 from runwatch.vocabulary import Phase
-from runwatch_hooks.actions import Notes, Outcome
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.lifecycle.run_end import Status
 from runwatch_hooks.own_log import OwnLog
@@ -18,6 +17,7 @@ from runwatch_hooks.reporting.channel import Channel
 from runwatch_hooks.reporting.reserved_names import PREFIX
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.seeing.step_reading import Reading
+from runwatch_hooks.state import Notes, Outcome
 
 log = OwnLog(__name__)
 

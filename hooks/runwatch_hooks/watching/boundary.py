@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 
 from runwatch.commands import CommandState
-from runwatch_hooks.actions import Actor
 from runwatch_hooks.reporting.reports import Reports
+from runwatch_hooks.state import Actor
 from runwatch_hooks.watching.command_execution import CommandExecutor
 
 

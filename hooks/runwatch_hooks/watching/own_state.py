@@ -7,9 +7,9 @@ from msgspec import MsgspecError
 
 from runwatch.errors import InvalidInputError
 from runwatch.vocabulary import RunId
-from runwatch_hooks.actions import ActionError, Actor
 from runwatch_hooks.guard import Guard
 from runwatch_hooks.reporting.progress import Progress
+from runwatch_hooks.state import ActionError, Actor
 from runwatch_hooks.step.observer import Observers
 
 # Of msgspec, an error of validation is a ValueError since 0.21 only.

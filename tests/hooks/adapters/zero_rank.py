@@ -14,13 +14,13 @@ from tests.hooks.ranks.leaving import leave
 from tests.hooks.ranks.ordered import follow_orders, write
 from torch import Tensor
 
-from runwatch_hooks.actions import CheckpointStore, TrainingState
 from runwatch_hooks.attaching.training_objects import (
     Objects,
     extra_of,
     optimizers_of,
     zero_optimizers_of,
 )
+from runwatch_hooks.state import CheckpointStore, TrainingState
 
 
 class Training:

@@ -14,7 +14,6 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD, AdamW
 
 from runwatch.errors import InvalidInputError
-from runwatch_hooks.actions import TrainingState
 from runwatch_hooks.attaching.training_objects import Objects
 from runwatch_hooks.attaching.watch_builder import build_watch
 from runwatch_hooks.errors import AttachError
@@ -23,6 +22,7 @@ from runwatch_hooks.guard import Outliers
 from runwatch_hooks.guard.clipped_norms import ClippedNorms
 from runwatch_hooks.guard.norm_past import MOST_GUARDED, WARM_UP
 from runwatch_hooks.settings.options import Guarding, Options
+from runwatch_hooks.state import TrainingState
 
 
 def step(training: Training, factor: float = 1.0, max_norm: float | None = None) -> None:

@@ -36,7 +36,7 @@ import sys
 import threading
 from pathlib import Path
 import torch
-from runwatch_hooks.actions.background import Background
+from runwatch_hooks.state.checkpoints import Background
 
 begun = threading.Event()
 

@@ -7,8 +7,8 @@ import torch
 from tests.hooks.cards import needs_card, needs_two
 from torch import Tensor
 
-from runwatch_hooks.actions.finite import FiniteFlag
-from runwatch_hooks.actions.trees import HostCopies
+from runwatch_hooks.state.finite import FiniteFlag
+from runwatch_hooks.state.tree import HostCopies
 from runwatch_hooks.statistics.readback import Course, Readback, has_passed, set_mark, wait_for
 
 
