@@ -8,7 +8,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from runwatch_hooks.errors import AttachError
-from runwatch_hooks.ranks.zero import LossScale, ZeroOptimizer, is_zero
+from runwatch_hooks.ranks.shards import LossScale, ZeroOptimizer, is_zero
 from runwatch_hooks.state import Generator, HasState
 
 _Item = TypeVar("_Item")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from runwatch_hooks.errors import AttachError
-from runwatch_hooks.ranks.zero import ZeroOptimizer, is_offloaded, keeps_parameters
+from runwatch_hooks.ranks.shards import ZeroOptimizer, is_offloaded, keeps_parameters
 from runwatch_hooks.settings.options import Options
 
 

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from runwatch_hooks.own_log import OwnLog
-from runwatch_hooks.ranks.errors import StoreError
+from runwatch_hooks.ranks.leader import Untold
 from runwatch_hooks.ranks.letters import (
     ANSWER,
     ANSWER_KEY,
@@ -21,9 +21,8 @@ from runwatch_hooks.ranks.letters import (
     batch_key,
 )
 from runwatch_hooks.ranks.parts import Columns, PartRow
-from runwatch_hooks.ranks.rank_store import RankStore
 from runwatch_hooks.ranks.standing import Pace, Standing
-from runwatch_hooks.ranks.untold import Untold
+from runwatch_hooks.ranks.team import RankStore, StoreError
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.transport.priority import yield_to_training
 

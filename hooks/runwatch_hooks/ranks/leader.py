@@ -11,8 +11,8 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -20,24 +20,145 @@ import msgspec
 from runwatch.nonfinite import is_absent
 from runwatch.series import NORM_METRICS
 from runwatch_hooks.own_log import OwnLog
-from runwatch_hooks.ranks.errors import StoreError
 from runwatch_hooks.ranks.letters import (
     ANSWER_KEY,
+    BATCH,
     EXIT_TIMEOUT_S,
     Answer,
     Batch,
     Fingerprint,
+    batch_key,
 )
-from runwatch_hooks.ranks.parts import Joining, Part
-from runwatch_hooks.ranks.peers import Peers, Place
-from runwatch_hooks.ranks.rank_store import RankStore
+from runwatch_hooks.ranks.parts import Columns, Joining, Part, part_of
 from runwatch_hooks.ranks.replica_judge import ReplicaJudge
-from runwatch_hooks.ranks.standing import Standing, Standings
-from runwatch_hooks.ranks.untold import Untold
+from runwatch_hooks.ranks.standing import Pace, Standing, Standings, pace_of
+from runwatch_hooks.ranks.team import RankStore, StoreError
 from runwatch_hooks.rows.jumps import Jumps
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.statistics.totals import GRAD_NORM, STATS, RunTotals
 from runwatch_hooks.transport.priority import yield_to_training
+
+Place = tuple[int, int]
+"""(segment, step)"""
+
+_MAX_BROKEN: Final = 1024
+
+
+@dataclass(slots=True)
+class _Peer:
+    """The state of another rank."""
+
+    next_number: int = 0
+    columns: Columns | None = None
+    is_awaited: bool = True
+    has_left: bool = False
+
+
+class Peers:
+    """All ranks but 0, and their parts of rows that are not complete yet. Used by one thread."""
+
+    def __init__(self, store: RankStore, world_size: int) -> None:
+        self._store = store
+        self._peers = {rank: _Peer() for rank in range(1, world_size)}
+        self._parts: dict[Place, dict[int, Part]] = {}
+        self._broken: dict[Place, int] = {}
+        """(segment, step) -> the lowest rank whose loss was non-finite."""
+
+    @property
+    def have_left(self) -> bool:
+        """Whether all ranks that are expected to send a last batch have done so."""
+        return all(peer.has_left or not peer.is_awaited for peer in self._peers.values())
+
+    def listen(self) -> list[tuple[int, Batch]]:
+        """Read all batches that have arrived, and keep their parts. Returns (rank, batch) of each,
+        for their other contents. Raises StoreLostError."""
+        found: list[tuple[int, Batch]] = []
+        for rank, peer in self._peers.items():
+            while (letter := self._store.get(batch_key(rank, peer.next_number))) is not None:
+                self._store.remove(batch_key(rank, peer.next_number))
+                peer.next_number += 1
+                batch = BATCH.decode(letter)
+                self._take(rank, peer, batch)
+                found.append((rank, batch))
+        return found
+
+    def parts_at(self, place: Place) -> Mapping[int, Part]:
+        """The parts of a row, by rank."""
+        return self._parts.get(place, {})
+
+    def broken_at(self, place: Place) -> int | None:
+        """The lowest rank that reported a non-finite loss there; None if none did."""
+        return self._broken.get(place)
+
+    def missing(self, owners: Iterable[int], place: Place) -> list[int]:
+        """Those of the ranks `owners` whose parts of a step may still arrive."""
+        there = self._parts.get(place, {})
+        waited_for = [rank for rank in sorted(owners) if rank and rank not in there]
+        return [
+            rank
+            for rank in waited_for
+            if self._peers[rank].is_awaited and not self._peers[rank].has_left
+        ]
+
+    def give_up(self, ranks: Sequence[int]) -> None:
+        """Do not wait for these ranks until they send parts again."""
+        for rank in ranks:
+            self._peers[rank].is_awaited = False
+
+    def forget(self, place: Place) -> None:
+        """Drop the parts of this step and of those before it."""
+        for old in [one for one in self._parts if one <= place]:
+            del self._parts[old]
+
+    def _take(self, rank: int, peer: _Peer, batch: Batch) -> None:
+        peer.is_awaited |= bool(batch.rows)  # ranks without parts send batches too
+        peer.has_left = batch.is_last
+        peer.columns = batch.columns or peer.columns
+        if peer.columns is not None:
+            for row in batch.rows:
+                place = row.segment, row.step
+                self._parts.setdefault(place, {})[rank] = part_of(peer.columns, row)
+        for place in batch.broken:
+            self._broken[place] = min(rank, self._broken.get(place, rank))
+        while len(self._broken) > _MAX_BROKEN:
+            del self._broken[next(iter(self._broken))]
+
+
+_MAX_WAITING: Final = 1024
+"""Limit for each kind while the store is slow or gone; beyond it the oldest are dropped."""
+
+
+class Untold:
+    """Filled by the training thread, and emptied by the thread that sends."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # reentrant because of signal handlers, as in RowQueue
+        self._fingerprints: deque[Fingerprint] = deque(maxlen=_MAX_WAITING)
+        self._paces: deque[Pace] = deque(maxlen=_MAX_WAITING)
+
+    def put_row(self, row: Row) -> None:
+        """Keep what can be compared with other ranks' rows of the same step."""
+        pace = pace_of(row.segment, row.step, row.metrics)
+        if pace is not None:
+            with self._lock:
+                self._paces.append(pace)
+
+    def put_fingerprints(self, fingerprints: Sequence[Fingerprint]) -> None:
+        with self._lock:
+            self._fingerprints.extend(fingerprints)
+
+    def take_fingerprints(self) -> tuple[Fingerprint, ...]:
+        with self._lock:
+            taken = tuple(self._fingerprints)
+            self._fingerprints.clear()
+        return taken
+
+    def take_paces(self) -> tuple[Pace, ...]:
+        with self._lock:
+            taken = tuple(self._paces)
+            self._paces.clear()
+        return taken
+
 
 log = OwnLog(__name__)
 
@@ -52,7 +173,6 @@ PATIENCE_S: Final = 10.0
 WITNESS_S: Final = 0.5
 """How long a row waits if its gradients are non-finite and its loss is finite. Another rank's loss
 may be the cause, since gradients are reduced over all ranks, and that rank should be named."""
-_MAX_WAITING: Final = 1024
 """Rows, beyond which the oldest is sent as it is."""
 _STANDING_EVERY_S: Final = 1.0
 """Minimum time between two answers, unless the set of drifted ranks has changed."""

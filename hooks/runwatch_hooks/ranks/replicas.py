@@ -9,22 +9,89 @@ drifted apart.
 
 import zlib
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, cast
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from runwatch_hooks.ranks.letters import BEFORE_THE_FIRST, Fingerprint, Trait
-from runwatch_hooks.ranks.replica_groups import ReplicaGroup, ReplicaGroups, is_marked
-from runwatch_hooks.ranks.shards import local_of
+from runwatch_hooks.ranks.shards import is_sharded, local_of, replicas_of
 from runwatch_hooks.statistics.cpu import NORM_TURNS, deal
 from runwatch_hooks.statistics.dense import dense_view, numpy_view
 from runwatch_hooks.statistics.layer_names import NamedTensor
 from runwatch_hooks.statistics.readback import Readback, Ticket, to_device
+
+_SET_ON_PARTS: Final = (
+    "tensor_model_parallel",  # Megatron, Transformer Engine, NeuronX, DeepSpeed's AutoTP
+    "model_parallel",  # fairscale, and Megatron before it
+    "expert_model_parallel",  # MegaBlocks, NeuronX
+    "expert",  # fairseq, fairscale
+    "is_expert",
+)
+"""Attributes by which code bases mark a parameter as this rank's own part of a larger one."""
+_SETS_DIM: Final = "partition_dim"
+"""Likewise: the dimension that is split, or -1. Some set it on whole parameters as well, beside a
+`tensor_model_parallel` that is false."""
+_REDUCED: Final = "allreduce"
+"""False on experts (Megatron, DeepSpeed, Tutel), whose gradients are not those of all ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaGroup:
+    """The ranks that may hold copies of a parameter."""
+
+    ranks: tuple[int, ...]
+    is_bound: bool
+    """Whether a DistributedDataParallel keeps the copies equal, so that they need not be seen equal
+    to count as copies."""
+
+
+class ReplicaGroups:
+    """The groups of this rank's parameters, as they are wrapped now."""
+
+    def __init__(self, modules: Mapping[str, nn.Module], rank: int, world_size: int) -> None:
+        self._rank = rank
+        self._world_size = world_size
+        self._wrapped = _wrapped_in(modules.values())
+
+    def of(self, tensor: Tensor) -> ReplicaGroup:
+        ranks = self._wrapped.get(id(tensor))
+        if ranks is not None and not is_sharded(tensor) and not is_marked(tensor):
+            return ReplicaGroup(ranks, is_bound=True)
+        return ReplicaGroup(replicas_of(tensor, self._rank, self._world_size), is_bound=False)
+
+
+def is_marked(tensor: Tensor) -> bool:
+    """Whether the program says that other ranks hold other parts of the parameter."""
+    marks: Mapping[str, object] = getattr(tensor, "__dict__", {})
+    if any(marks.get(name) is True for name in _SET_ON_PARTS) or marks.get(_REDUCED) is False:
+        return True
+    dim = marks.get(_SETS_DIM)
+    return isinstance(dim, int) and dim >= 0 and _SET_ON_PARTS[0] not in marks
+
+
+def _wrapped_in(modules: Iterable[nn.Module]) -> dict[int, tuple[int, ...]]:
+    """Ids of the parameters whose gradients a DistributedDataParallel reduces, and over which
+    ranks."""
+    found: dict[int, tuple[int, ...]] = {}
+    for one in {id(part): part for module in modules for part in module.modules()}.values():
+        if isinstance(one, DistributedDataParallel):
+            wrapper = cast(Any, one)  # torch leaves its attributes without types
+            ranks = tuple(sorted(dist.get_process_group_ranks(wrapper.process_group)))
+            ignored: AbstractSet[str] = wrapper.parameters_to_ignore
+            module: nn.Module = wrapper.module
+            if len(ranks) > 1:
+                held = module.named_parameters()
+                found |= {id(tensor): ranks for name, tensor in held if name not in ignored}
+    return found
+
 
 EVERY: Final = 8
 """Steps between two samples, each of an eighth of the parameters."""

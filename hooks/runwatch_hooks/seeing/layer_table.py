@@ -9,15 +9,15 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from runwatch.layouts import MAX_LAYERS, Layer, Layout
-from runwatch_hooks.ranks.portions import (
+from runwatch_hooks.ranks.shards import (
     is_hollow,
+    is_partitioned,
     is_shared,
     mark_of,
     owners_of,
     portion_of,
     shape_of,
 )
-from runwatch_hooks.ranks.zero import is_partitioned
 from runwatch_hooks.seeing.known_optimizers import KnownOptimizer
 from runwatch_hooks.statistics.cpu import deal
 from runwatch_hooks.statistics.layer_names import (

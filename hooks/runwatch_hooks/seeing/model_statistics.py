@@ -11,8 +11,7 @@ from torch.optim import Optimizer
 from runwatch.layouts import Layout
 from runwatch_hooks.detail import Detail
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.ranks.shards import is_partial, local_of
-from runwatch_hooks.ranks.zero import gradient_of, is_partitioned
+from runwatch_hooks.ranks.shards import gradient_of, is_partial, is_partitioned, local_of
 from runwatch_hooks.seeing.known_optimizers import KnownOptimizer
 from runwatch_hooks.seeing.layer_table import LayerTable
 from runwatch_hooks.statistics.cpu import CpuStatistics, LayerStatistics

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from runwatch_hooks.detail import Detail
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.governor import Governor
-from runwatch_hooks.ranks.zero import ZeroOptimizer, stepped_by, total_norm_of
+from runwatch_hooks.ranks.shards import ZeroOptimizer, stepped_by, total_norm_of
 from runwatch_hooks.seeing.handed_steps import HandedSteps
 from runwatch_hooks.seeing.known_optimizers import KnownOptimizer, at_rest, parameters_of
 from runwatch_hooks.seeing.model_statistics import ModelStatistics

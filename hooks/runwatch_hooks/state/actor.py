@@ -14,8 +14,10 @@ import msgspec
 from runwatch.commands import ACTION_KINDS, Command, CommandState, Receipt
 from runwatch.frames import Event, Scalar
 from runwatch.vocabulary import CommandId
-from runwatch_hooks.agreement import Ended, Meeting, Standing
 from runwatch_hooks.own_log import OwnLog
+from runwatch_hooks.ranks.agreement import Meeting
+from runwatch_hooks.ranks.ballots import Standing
+from runwatch_hooks.ranks.coordinator import Ended
 from runwatch_hooks.signals import is_of_a_signal
 from runwatch_hooks.state.checkpoint_manager import CheckpointKeeper, Save, checkpoint_to_resume
 from runwatch_hooks.state.effects import Effect, Effects, LooksClosely

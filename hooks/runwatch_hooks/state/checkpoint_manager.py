@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from runwatch.commands import Command
-from runwatch_hooks.agreement import Meeting
 from runwatch_hooks.own_log import OwnLog
+from runwatch_hooks.ranks.agreement import Meeting
 from runwatch_hooks.state.checkpoint_files import Checkpoint, CheckpointFacts
 from runwatch_hooks.state.checkpoints import Background, CheckpointStore, Loaded
 from runwatch_hooks.state.outcomes import ActionError, CheckpointError

@@ -15,8 +15,8 @@ from runwatch.commands import (
     Stop,
 )
 from runwatch.frames import Scalar
-from runwatch_hooks.agreement import Standing
 from runwatch_hooks.own_log import OwnLog
+from runwatch_hooks.ranks.ballots import Standing
 from runwatch_hooks.state.checkpoint_files import CheckpointFacts
 from runwatch_hooks.state.checkpoint_manager import CheckpointKeeper
 from runwatch_hooks.state.lr_scale import LrScale

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from runwatch.frames import Event
 from runwatch.omissions import Omission
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.ranks.world import World
+from runwatch_hooks.ranks.team import World
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.seeing.known_optimizers import KnownOptimizer
 from runwatch_hooks.seeing.numbers import Number

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from runwatch.commands import Command
-from runwatch_hooks.agreement import Agreement, Meeting, Proposal
 from runwatch_hooks.ranks import RankStore, StoreError, Team
+from runwatch_hooks.ranks.agreement import Agreement, Meeting
+from runwatch_hooks.ranks.ballots import Proposal
 from runwatch_hooks.reporting.reports import Reports
 from runwatch_hooks.state import ActionError, Actor, Outcome
 

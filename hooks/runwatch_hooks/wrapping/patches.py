@@ -17,7 +17,7 @@ from torch.nn import utils as nn_utils
 from torch.nn.utils import clip_grad
 from torch.optim import Optimizer
 
-from runwatch_hooks.ranks.zero import clipping_module, zero_types
+from runwatch_hooks.ranks.shards import clipping_module, zero_types
 from runwatch_hooks.wrapping.backward_pass import ENGINE
 from runwatch_hooks.wrapping.early_clips import GROUPING, is_unheard_clip
 from runwatch_hooks.wrapping.graph_capture import is_capturing

@@ -25,7 +25,7 @@ from runwatch.frames import Frame
 from runwatch_hooks import attach
 from runwatch_hooks.attaching.zero_limits import check_zero
 from runwatch_hooks.errors import AttachError
-from runwatch_hooks.ranks.zero import zero_types
+from runwatch_hooks.ranks.shards import zero_types
 from runwatch_hooks.settings.options import Options
 
 pytestmark = pytest.mark.heavy

@@ -13,7 +13,7 @@ STORE_IN_USE = """
 import threading
 from torch.distributed import HashStore, PrefixStore
 from runwatch_hooks.ranks import StoreLostError
-from runwatch_hooks.ranks.rank_store import RankStore
+from runwatch_hooks.ranks.team import RankStore
 
 store = RankStore(PrefixStore("test", HashStore()))
 begun = threading.Event()

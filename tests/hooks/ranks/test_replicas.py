@@ -9,8 +9,7 @@ from tests.hooks.tiny import tiny_gpt
 from torch import nn
 
 from runwatch_hooks.ranks.letters import BEFORE_THE_FIRST, Fingerprint
-from runwatch_hooks.ranks.replica_groups import is_marked
-from runwatch_hooks.ranks.replicas import ROUND, ReplicaSampler
+from runwatch_hooks.ranks.replicas import ROUND, ReplicaSampler, is_marked
 from runwatch_hooks.statistics.cpu import NORM_TURNS
 from runwatch_hooks.statistics.layer_names import name_tensors
 

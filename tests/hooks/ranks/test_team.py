@@ -21,8 +21,7 @@ from runwatch_hooks.ranks import (
     World,
     join_team,
 )
-from runwatch_hooks.ranks.job import run_of_job
-from runwatch_hooks.ranks.rank_store import second_client
+from runwatch_hooks.ranks.team import run_of_job, second_client
 
 
 def _proposed(name: str) -> SharedAttempt:

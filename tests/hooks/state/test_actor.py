@@ -23,8 +23,8 @@ from runwatch.commands import (
     Stop,
 )
 from runwatch.vocabulary import CommandId
-from runwatch_hooks.agreement import Ended, Verdict
-from runwatch_hooks.agreement.ballots import off
+from runwatch_hooks.ranks.ballots import Verdict, off
+from runwatch_hooks.ranks.coordinator import Ended
 from runwatch_hooks.state import (
     Actor,
     CheckpointKeeper,

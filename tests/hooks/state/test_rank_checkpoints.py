@@ -11,8 +11,8 @@ from torch import nn
 from torch._C._distributed_c10d import HashStore
 from torch.nn.parallel import DistributedDataParallel
 
-from runwatch_hooks.agreement import Meeting
 from runwatch_hooks.ranks import RankStore, World
+from runwatch_hooks.ranks.agreement import Meeting
 from runwatch_hooks.state import RankCheckpoints, TrainingState
 
 STEP = 4

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.hooks.agreement.member import host
 from tests.hooks.processes import Process
+from tests.hooks.ranks.agreement.member import host
 from tests.hooks.state.regrouped_rank import STEPS, be
 
 pytestmark = pytest.mark.heavy

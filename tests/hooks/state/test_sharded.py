@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.hooks.agreement.member import host
 from tests.hooks.processes import Process
+from tests.hooks.ranks.agreement.member import host
 from tests.hooks.state.sharded_rank import Findings, be
 
 pytestmark = pytest.mark.heavy

@@ -17,8 +17,7 @@ from torch.utils import hooks
 from torch.utils.hooks import RemovableHandle
 
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.ranks.portions import is_hollow
-from runwatch_hooks.ranks.shards import local_of
+from runwatch_hooks.ranks.shards import is_hollow, local_of
 from runwatch_hooks.seeing.known_optimizers import parameters_of
 from runwatch_hooks.seeing.weak_gradients import WeakGradient, elements_of
 from runwatch_hooks.statistics.readback import Readback, Ticket

@@ -4,7 +4,7 @@ import pytest
 
 from runwatch.commands import AnyAction, Command, CommandState, Rollback, Stop
 from runwatch.vocabulary import CommandId
-from runwatch_hooks.agreement.ballots import (
+from runwatch_hooks.ranks.ballots import (
     Decision,
     Promise,
     Proposal,

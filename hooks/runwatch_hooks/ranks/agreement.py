@@ -1,13 +1,14 @@
 """One rank's part in carrying out commands at the same step on all ranks, or on none."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
+
+import msgspec
 
 from runwatch.commands import Command
-from runwatch_hooks.agreement.ballots import Proposal, off
-from runwatch_hooks.agreement.delegate import Delegate
-from runwatch_hooks.agreement.gate import Ended, Gate, Prepare
-from runwatch_hooks.agreement.patience import Patience
 from runwatch_hooks.ranks import RankStore
+from runwatch_hooks.ranks.ballots import Proposal, off
+from runwatch_hooks.ranks.coordinator import Delegate, Ended, Gate, Patience, Prepare
 
 
 class Agreement:
@@ -106,3 +107,40 @@ class Agreement:
     def close(self) -> None:
         """Stop, and cancel for all ranks what this one has promised and will not carry out."""
         self._delegate.stop()
+
+
+_Told = TypeVar("_Told", int, str)
+
+PATIENCE_S: Final = 120.0
+"""How long to wait for the slowest rank, which may still be building its model."""
+
+
+class Meeting:
+    """All ranks must call the same methods in the same order. Raises StoreError."""
+
+    def __init__(
+        self, store: RankStore, *, rank: int, world_size: int, patience_s: float = PATIENCE_S
+    ) -> None:
+        self._store = store
+        self._rank = rank
+        self._world_size = world_size
+        self._patience_s = patience_s
+        self._number = 0
+
+    def common(self, steps: Iterable[int]) -> int | None:
+        """The newest step that every rank has given; None if there is none."""
+        ours, *others = self._gather(sorted(set(steps)))
+        return max(set(ours).intersection(*others), default=None)
+
+    def all_took_one(self, name: str | None) -> bool:
+        """Whether all ranks give the same name, and none gives None."""
+        names = self._gather([] if name is None else [name])
+        return names[0] != [] and all(one == names[0] for one in names)
+
+    def _gather(self, told: list[_Told]) -> list[list[_Told]]:
+        self._number += 1
+        self._store.put(f"{self._number}/{self._rank}", msgspec.json.encode(told))
+        return [
+            msgspec.json.decode(self._store.wait(f"{self._number}/{rank}", self._patience_s))
+            for rank in range(self._world_size)
+        ]

@@ -11,9 +11,10 @@ from torch._C._distributed_c10d import HashStore
 
 from runwatch.commands import AnyAction, Command, LowerLr
 from runwatch.vocabulary import CommandId
-from runwatch_hooks.agreement import Agreement, Ended, Patience, Proposal, Standing
-from runwatch_hooks.agreement.ledger import Ledger
 from runwatch_hooks.ranks import RankStore
+from runwatch_hooks.ranks.agreement import Agreement
+from runwatch_hooks.ranks.ballots import Ledger, Proposal, Standing
+from runwatch_hooks.ranks.coordinator import Ended, Patience
 
 LONG = Patience(
     promise_s=LONGEST_S,

@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import cast
 
 import pytest
-from tests.hooks.agreement.member import Death, Job, Saw, be, host
-from tests.hooks.agreement.party import BRIEF_S, LONG
 from tests.hooks.processes import Process
+from tests.hooks.ranks.agreement.member import Death, Job, Saw, be, host
+from tests.hooks.ranks.agreement.party import BRIEF_S, LONG
 from tests.waiting import until
 
-from runwatch_hooks.agreement import Patience
+from runwatch_hooks.ranks.coordinator import Patience
 
 pytestmark = pytest.mark.heavy
 

@@ -15,8 +15,10 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from runwatch.commands import Command, LowerLr
 from runwatch.vocabulary import CommandId
-from runwatch_hooks.agreement import Agreement, Patience, Proposal, Standing
 from runwatch_hooks.ranks import RankStore
+from runwatch_hooks.ranks.agreement import Agreement
+from runwatch_hooks.ranks.ballots import Proposal, Standing
+from runwatch_hooks.ranks.coordinator import Patience
 
 Death = Literal["never", "with its promise", "on its way to the agreed step"]
 

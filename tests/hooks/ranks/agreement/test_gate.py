@@ -1,11 +1,11 @@
 """Where the training thread passes: what a rank promises about a command, and when."""
 
-from tests.hooks.agreement.party import LONG
+from tests.hooks.ranks.agreement.party import LONG
 
 from runwatch.commands import AnyAction, Command, LowerLr, Rollback
 from runwatch.vocabulary import CommandId
-from runwatch_hooks.agreement.ballots import Proposal, Standing, Verdict, decide
-from runwatch_hooks.agreement.gate import Gate
+from runwatch_hooks.ranks.ballots import Proposal, Standing, Verdict, decide
+from runwatch_hooks.ranks.coordinator import Gate
 
 
 def proposal_of(action: AnyAction) -> Proposal:

@@ -5,15 +5,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from tests.hooks.agreement.party import BRIEF_S, LONG, Party, Seen
+from tests.hooks.ranks.agreement.party import BRIEF_S, LONG, Party, Seen
 from tests.waiting import until
 from torch._C._distributed_c10d import HashStore
 
 from runwatch.commands import CommandState, Rollback
-from runwatch_hooks.agreement import Patience, Standing
-from runwatch_hooks.agreement.ballots import Trial, off
-from runwatch_hooks.agreement.ledger import Ledger
 from runwatch_hooks.ranks import RankStore
+from runwatch_hooks.ranks.ballots import Ledger, Standing, Trial, off
+from runwatch_hooks.ranks.coordinator import Patience
 
 MakeParty = Callable[..., Party]
 
