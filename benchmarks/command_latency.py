@@ -1,7 +1,7 @@
 """How long from a bad value leaving the trainer to the command arriving there?
 
-The hook's real transport in this process, a real `runwatch serve` beside it, loopback between them.
-A healthy run is streamed; then a step with an exploded gradient is put into the transport, marked
+The hook's real uplink in this process, a real `runwatch serve` beside it, loopback between them.
+A healthy run is streamed; then a step with an exploded gradient is put into the uplink, marked
 urgent as the hook marks a jump. The clock stops when the trainer's side holds the command that the
 built-in rule asked for. One fresh run a sample, so that no cooldown stands in the way.
 
@@ -23,7 +23,7 @@ from runwatch.messages import AttemptOpen, RunOpen
 from runwatch.ulids import ulid
 from runwatch.vocabulary import PolicyMode, RunId
 from runwatch_hooks.rows.row import Row
-from runwatch_hooks.transport import Transport, TransportSettings
+from runwatch_hooks.uplink import Uplink, UplinkSettings
 
 HEALTHY_STEPS: Final = 200
 STEP_S: Final = 0.002
@@ -55,7 +55,7 @@ def measure(service: Service, spool: Path) -> float:
         client.post("/runs", json={"run_id": run_id, "name": "bench"}).raise_for_status()
         policy = {"policy": PolicyMode.AUTO.value}
         client.patch(f"/runs/{run_id}", json=policy).raise_for_status()
-    settings = TransportSettings(
+    settings = UplinkSettings(
         url=service.url, token=service.process.admin_key, spool_dir=spool / run_id
     )
     attempt = AttemptOpen(
@@ -64,23 +64,23 @@ def measure(service: Service, spool: Path) -> float:
         allow=("checkpoint", "rollback"),
         host={"pid": os.getpid()},
     )
-    transport = Transport(settings, opened, attempt, 0)
-    transport.start()
+    uplink = Uplink(settings, opened, attempt, 0)
+    uplink.start()
     try:
-        return _stream(transport)
+        return _stream(uplink)
     finally:
-        transport.close("finished", timeout_s=5.0)
+        uplink.close("finished", timeout_s=5.0)
 
 
-def _stream(transport: Transport) -> float:
+def _stream(uplink: Uplink) -> float:
     for step in range(HEALTHY_STEPS):
-        transport.put_row(_row(step, grad_norm=1.0 + 0.1 * math.sin(step)))
+        uplink.put_row(_row(step, grad_norm=1.0 + 0.1 * math.sin(step)))
         time.sleep(STEP_S)  # paces a trainer; nothing is waited for
     time.sleep(0.5)  # the healthy steps arrive, and the poll for commands stands
     started_at = time.perf_counter()
-    transport.put_row(_row(HEALTHY_STEPS, grad_norm=100.0, urgent=True))
+    uplink.put_row(_row(HEALTHY_STEPS, grad_norm=100.0, urgent=True))
     while time.perf_counter() - started_at < PATIENCE_S:
-        if transport.take_commands():
+        if uplink.take_commands():
             return time.perf_counter() - started_at
         time.sleep(LOOK_EVERY_S)
     return math.inf

@@ -21,8 +21,8 @@ from runwatch.codec import decode_frame
 from runwatch.layouts import Layout
 from runwatch.rules import Rows
 from runwatch_hooks import attach
-from runwatch_hooks.transport.records import scan_record
-from runwatch_hooks.transport.spool_folder import SpoolFolder, find_spools
+from runwatch_hooks.uplink.segments import scan_record
+from runwatch_hooks.uplink.spool import SpoolFolder, find_spools
 
 FAULT_STEPS: Final = range(420, 480)
 """Where a fault strikes that is not there from the start: the seed chooses."""

@@ -17,7 +17,7 @@ from typing import Final
 import torch
 from benchmarks.frozen.recorder import Recorder
 from benchmarks.rules import built_in_rules
-from tests.hooks.transport.stub_service import TOKEN, serving
+from tests.hooks.uplink.stub_service import TOKEN, serving
 from torch import Tensor, nn
 from torch.nn import functional
 

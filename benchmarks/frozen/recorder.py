@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import msgspec
 from benchmarks.frozen.records import Record, record_of
-from tests.hooks.transport.stub_service import StubService
+from tests.hooks.uplink.stub_service import StubService
 
 from runwatch.commands import Command
 from runwatch.frames import Frame

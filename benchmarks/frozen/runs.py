@@ -14,7 +14,7 @@ from benchmarks.frozen.recorder import Recorder
 from benchmarks.frozen.records import Record
 from benchmarks.frozen.trial import TRIALS
 from benchmarks.rules import built_in_rules
-from tests.hooks.transport.stub_service import TOKEN, serving
+from tests.hooks.uplink.stub_service import TOKEN, serving
 
 ROOT: Final = Path(__file__).parents[2]
 WAYS: Final = (

@@ -25,7 +25,7 @@ from runwatch_hooks.reporting.machine_facts import describe_machine
 from runwatch_hooks.settings.arguments import config_of, step_if_usable, step_of, text_if_usable
 from runwatch_hooks.settings.environment import override, read_environment
 from runwatch_hooks.settings.options import kinds_of
-from runwatch_hooks.transport import Transport, TransportSettings
+from runwatch_hooks.uplink import Uplink, UplinkSettings
 from runwatch_hooks.watching.plain_run import PlainRun
 
 __all__ = ["ALLOWED", "PlainRun", "open_run"]
@@ -80,16 +80,16 @@ def open_run(
             config=settings,
             group=environment.group,
         )
-        transport = Transport(
-            TransportSettings(
+        uplink = Uplink(
+            UplinkSettings(
                 url=environment.url, token=environment.token, spool_dir=environment.spool_dir
             ),
             opened,
             _attempt(first_step, kinds, environment.job),
             0,
         )
-        transport.start()
-        return PlainRun(found, transport, next_step=first_step, allow=kinds)
+        uplink.start()
+        return PlainRun(found, uplink, next_step=first_step, allow=kinds)
     return _unwatched(text_if_usable(run_id), step_if_usable(next_step) or 0)
 
 

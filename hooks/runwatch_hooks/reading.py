@@ -26,7 +26,7 @@ from runwatch.errors import InvalidInputError
 from runwatch.key_texts import fault_of_key, trimmed
 from runwatch.messages import Problem
 from runwatch.nonfinite import JsonNumber
-from runwatch_hooks.transport.client import Client
+from runwatch_hooks.uplink.client import Client
 
 MOST_POINTS: Final = 10_000
 _DEFAULT_URL: Final = "http://127.0.0.1:8321"

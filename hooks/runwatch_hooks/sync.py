@@ -30,11 +30,9 @@ from runwatch.number_texts import counted
 from runwatch.terminal_text import readable, readable_json, readable_line
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.settings.environment import Environment, read_environment
-from runwatch_hooks.transport.bring_in import Patience, Tally, bring_in
-from runwatch_hooks.transport.client import Client
-from runwatch_hooks.transport.errors import TransportError
-from runwatch_hooks.transport.settings import TransportSettings
-from runwatch_hooks.transport.spool_folder import SpoolFolder, find_spools
+from runwatch_hooks.uplink.backlog import Patience, Tally, bring_in
+from runwatch_hooks.uplink.client import Client, UplinkError, UplinkSettings
+from runwatch_hooks.uplink.spool import SpoolFolder, find_spools
 
 log = OwnLog(__name__)
 
@@ -77,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _sync_one(
-    spool: Path, settings: TransportSettings, patience: Patience, progress: "Progress"
+    spool: Path, settings: UplinkSettings, patience: Patience, progress: "Progress"
 ) -> ExitCode:
     client = Client.of(settings)
     assert client is not None
@@ -92,7 +90,7 @@ def _sync_one(
         )
     except BlockingIOError:
         return progress.end(ExitCode.LEFT, "left: its trainer is still running")
-    except TransportError as error:
+    except UplinkError as error:
         return progress.end(ExitCode.LEFT, f"left: {error}")
     except OSError as error:
         return progress.end(ExitCode.LEFT, f"left: {error}")
@@ -154,11 +152,11 @@ def _worse(left: ExitCode, right: ExitCode) -> ExitCode:
     return max(left, right)
 
 
-def _settings(environment: Environment, url: str | None) -> TransportSettings:
+def _settings(environment: Environment, url: str | None) -> UplinkSettings:
     address = url or environment.url
     if address is None:
         raise InvalidInputError("url: found none, wanted --url or RUNWATCH_URL")
-    return TransportSettings(url=address, token=environment.token, spool_dir=environment.spool_dir)
+    return UplinkSettings(url=address, token=environment.token, spool_dir=environment.spool_dir)
 
 
 def _usage_error(message: str) -> ExitCode:

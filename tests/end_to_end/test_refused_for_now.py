@@ -12,7 +12,7 @@ import urllib3
 from tests.end_to_end.real_service import NOBODY_IS_MISSED, RealService
 from tests.end_to_end.test_spool_and_sync import OTHER_LAYOUT, stored_losses, trained
 from tests.faults.sender import NotNowError, Sender
-from tests.hooks.transport.factories import LAYOUT, row, started
+from tests.hooks.uplink.factories import LAYOUT, row, started
 from tests.waiting import until
 
 from runwatch.codec import encode_frame

@@ -14,7 +14,7 @@ import pytest
 import torch
 from tests.end_to_end.real_service import RealService
 from tests.faults.cutting_proxy import cutting_proxy
-from tests.hooks.transport.factories import ATTEMPT, LAYOUT, row, started
+from tests.hooks.uplink.factories import ATTEMPT, LAYOUT, row, started
 from tests.waiting import LONGEST_S, until
 from torch import nn
 
@@ -23,8 +23,8 @@ from runwatch.ulids import ulid
 from runwatch.vocabulary import RunId
 from runwatch_hooks import Watch, attach
 from runwatch_hooks.sync import main
-from runwatch_hooks.transport import Transport
-from runwatch_hooks.transport.spool_folder import SpoolFolder
+from runwatch_hooks.uplink import Uplink
+from runwatch_hooks.uplink.spool import SpoolFolder
 
 pytestmark = pytest.mark.slow
 
@@ -154,7 +154,7 @@ def test_a_service_killed_five_times_in_mid_run_holds_every_step_once(
     assert transport.num_dropped_rows == 0
 
 
-def train_rows(transport: Transport, steps: Iterable[int]) -> None:
+def train_rows(transport: Uplink, steps: Iterable[int]) -> None:
     for step in steps:
         transport.put_row(row(step, metrics={"loss": float(step)}))
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.hooks.recorder import RecordingLine
 from tests.hooks.tiny import watched
-from tests.hooks.transport.stub_service import StubService, serving
+from tests.hooks.uplink.stub_service import StubService, serving
 from torch import nn
 
 

@@ -13,7 +13,7 @@ import torch
 from benchmarks.frozen import records
 from benchmarks.frozen.recorder import Recorder
 from benchmarks.frozen.records import Record
-from tests.hooks.transport.stub_service import TOKEN, serving
+from tests.hooks.uplink.stub_service import TOKEN, serving
 from torch import Tensor, nn
 from torch.nn import functional
 

@@ -25,7 +25,7 @@ from runwatch_hooks.adapters.keywords import Keywords, checked
 from runwatch_hooks.attaching import attach
 from runwatch_hooks.lifecycle.run_end import Status
 from runwatch_hooks.own_log import OwnLog
-from runwatch_hooks.transport.texts import sendable
+from runwatch_hooks.uplink.service import sendable
 from runwatch_hooks.watch import Watch
 from runwatch_hooks.watching.inert_watch import InertWatch
 from runwatch_hooks.wrapping.torch_wraps import TorchSubscriptions

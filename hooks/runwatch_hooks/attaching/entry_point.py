@@ -53,7 +53,7 @@ from runwatch_hooks.settings.options import (
     kinds_of,
 )
 from runwatch_hooks.state import Generator, HasState
-from runwatch_hooks.transport import Transport, TransportSettings
+from runwatch_hooks.uplink import Uplink, UplinkSettings
 from runwatch_hooks.watch import Watch
 from runwatch_hooks.watching.attached_watch import AttachedWatch
 from runwatch_hooks.watching.inert_watch import InertWatch
@@ -269,7 +269,7 @@ def _channel_opener(
     allow: Sequence[str],
     modules: Mapping[str, nn.Module],
 ) -> Callable[[int], Channel]:
-    settings = TransportSettings(
+    settings = UplinkSettings(
         url=environment.url, token=environment.token, spool_dir=environment.spool_dir
     )
 
@@ -288,11 +288,11 @@ def _channel_opener(
             allow=tuple(allow),
             host=_host(environment.job),
         )
-        transport = Transport(settings, run, attempt, team.world.rank, is_evaluating)
-        transport.start()
+        uplink = Uplink(settings, run, attempt, team.world.rank, is_evaluating)
+        uplink.start()
         if team.world.world_size > 1:
-            transport.put_event(host_event(first_step))
-        return transport
+            uplink.put_event(host_event(first_step))
+        return uplink
 
     return open_channel
 

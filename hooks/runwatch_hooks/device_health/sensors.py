@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from runwatch_hooks.device_health.nvml import Nvml, NvmlError
 from runwatch_hooks.own_log import OwnLog
-from runwatch_hooks.transport.priority import yield_to_training
+from runwatch_hooks.uplink.threads import yield_to_training
 
 log = OwnLog(__name__)
 

@@ -14,8 +14,8 @@ from runwatch.findings import Finding, Verdict
 from runwatch.number_texts import counted
 from runwatch_hooks.oldest_versions import OLDEST, fault_of_version
 from runwatch_hooks.settings.environment import Environment, read_environment
-from runwatch_hooks.transport.settings import TransportSettings
-from runwatch_hooks.transport.spool_folder import find_spools
+from runwatch_hooks.uplink.client import UplinkSettings
+from runwatch_hooks.uplink.spool import find_spools
 
 
 def versions() -> Iterator[Finding]:
@@ -38,7 +38,7 @@ def check_environment(variables: Mapping[str, str]) -> Finding:
     """What `attach` would read from the environment, or the first error."""
     try:
         environment = read_environment(variables)
-        TransportSettings(
+        UplinkSettings(
             url=environment.url, token=environment.token, spool_dir=environment.spool_dir
         )
     except InvalidInputError as error:
@@ -70,7 +70,7 @@ def check_spool(folder: Path) -> Finding:
         text = f"{folder}: cannot be written"
         return Finding("spool", str(folder), Verdict.WRONG, text, advice)
     free = shutil.disk_usage(above).free
-    wanted = TransportSettings(spool_dir=folder).min_free_bytes
+    wanted = UplinkSettings(spool_dir=folder).min_free_bytes
     if free < wanted:
         text = f"{_size(free)} are free on its disk, {_size(wanted)} are left to others"
         return Finding(

@@ -19,7 +19,7 @@ import msgspec
 
 from runwatch.commands import Command, CommandState, Rollback
 from runwatch_hooks.ranks import RankStore
-from runwatch_hooks.transport.texts import sendable_document
+from runwatch_hooks.uplink.service import sendable_document
 
 
 class Proposal(msgspec.Struct, frozen=True):

@@ -36,7 +36,7 @@ from runwatch_hooks.ranks.team import RankStore, StoreError
 from runwatch_hooks.rows.jumps import Jumps
 from runwatch_hooks.rows.row import Row
 from runwatch_hooks.statistics.totals import GRAD_NORM, STATS, RunTotals
-from runwatch_hooks.transport.priority import yield_to_training
+from runwatch_hooks.uplink.threads import yield_to_training
 
 Place = tuple[int, int]
 """(segment, step)"""

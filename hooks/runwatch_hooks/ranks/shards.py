@@ -78,10 +78,10 @@ def _along(tensor: Tensor, place: Sequence[int], *, replicated: bool) -> tuple[i
     return tuple(sorted(int(rank) for rank in shared.device_mesh.mesh[index].reshape(-1).tolist()))
 
 
-# From stage 1 on, each rank steps its own stretch of a flat buffer, in full precision. At stage 3
-# no rank keeps more than its part of the parameter itself either. DeepSpeed is accessed through
-# `sys.modules`, so that it is not imported in programs without it. Nothing is gathered:
-# `safe_get_full_grad` would be a collective for each parameter at each step.
+# DeepSpeed's ZeRO. From stage 1 on, each rank steps its own stretch of a flat buffer, in full
+# precision. At stage 3 no rank keeps more than its part of the parameter itself either. DeepSpeed
+# is accessed through `sys.modules`, so that it is not imported in programs without it. Nothing is
+# gathered: `safe_get_full_grad` would be a collective for each parameter at each step.
 
 _HOMES: Final = {
     "deepspeed.runtime.zero.stage_1_and_2": "DeepSpeedZeroOptimizer",
@@ -233,9 +233,8 @@ def _tells(name: str) -> Any:
     return getattr(sys.modules["deepspeed.utils"], name)
 
 
-# For a DTensor (`shards`) it is the local tensor; for a parameter under DeepSpeed's ZeRO (`zero`)
-# a stretch of a flat buffer. The portions of all owners together make up the tensor, each element
-# once.
+# The portion of a DTensor is its local tensor; that of a parameter under ZeRO is a stretch of a
+# flat buffer. The portions of all owners together make up the tensor, each element once.
 
 
 def is_shared(tensor: Tensor) -> bool:

@@ -10,7 +10,7 @@ from runwatch_hooks.rows.row import Row
 
 
 class Channel(Protocol):
-    """Sends rows, events and receipts, and receives commands. Implemented by the transport, and by
+    """Sends rows, events and receipts, and receives commands. Implemented by the uplink, and by
     a recorder in tests. Except `close`, no method waits; none raises."""
 
     def service_time(self) -> float: ...

@@ -1,4 +1,4 @@
-"""The record of one step, as it is handed to the transport."""
+"""The record of one step, as it is handed to the uplink."""
 
 import math
 from collections.abc import Mapping

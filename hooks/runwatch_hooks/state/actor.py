@@ -26,9 +26,9 @@ from runwatch_hooks.state.outcomes import ActionError, Notes, Outcome, event_of
 from runwatch_hooks.state.snapshots import PacedSnapshots, SnapshotRing
 from runwatch_hooks.state.training_state import TrainingState
 
-# It is part of every checkpoint, so that a trainer restarted from one knows what it had done by
-# then. A rollback does not touch it: a command stays applied even if the step at which it was
-# applied is undone.
+# The commands that this run has answered are part of every checkpoint, so that a trainer restarted
+# from one knows what it had done by then. A rollback does not touch them: a command stays applied
+# even if the step at which it was applied is undone.
 
 _MAX_RECEIPTS: Final = 1024
 """A command expires long before this many others have been sent."""

@@ -216,8 +216,8 @@ class CheckpointKeeper:
                     log.warning("%s", error)
 
 
-# Unlike a rollback, it may be one that is still on probation: the last one of a run that was
-# stopped normally had no further steps to prove itself.
+# Unlike a rollback, a restarted program may continue from a checkpoint that is still on probation:
+# the last one of a run that was stopped normally had no further steps to prove itself.
 
 
 def checkpoint_to_resume(

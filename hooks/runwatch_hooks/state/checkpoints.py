@@ -40,7 +40,7 @@ from runwatch_hooks.state.checkpoint_files import (
 )
 from runwatch_hooks.state.outcomes import CheckpointError, DamagedCheckpointError, NotPlainError
 from runwatch_hooks.state.tree import Captured, Mapped, from_plain, to_plain
-from runwatch_hooks.transport.priority import yield_to_training
+from runwatch_hooks.uplink.threads import yield_to_training
 
 log = OwnLog(__name__)
 

@@ -2,7 +2,7 @@
 
 Writing `group["lr"] *= 0.5` once would last under recursive schedulers, but be overwritten by the
 next step of closed-form ones (LambdaLR, OneCycle). Here the schedule's value stays in the group,
-and is replaced by the scaled one only while the optimizer steps (`scaled_rates`). The old value is
+and is replaced by the scaled one only while the optimizer steps. The old value is
 put back rather than divided, so nothing drifts.
 
 Checkpoints and `get_last_lr()` show the schedule's value. AdamW's decay is lr x weight_decay, so it
@@ -37,8 +37,9 @@ from runwatch_hooks.wrapping.step_hooks import (
 from runwatch_hooks.wrapping.uncopied import Uncopied
 from runwatch_hooks.wrapping.wraps import Arguments, Keywords
 
-# They are put back as the same object, or as the same bits in the same tensor. If other code has
-# set another rate meanwhile, that one stays: after a step that raised, a schedule may have moved.
+# Replaced rates are put back as the same object, or as the same bits in the same tensor. If other
+# code has set another rate meanwhile, that one stays: after a step that raised, a schedule may
+# have moved.
 #
 # If the optimizer changed the rate in its own step, there are two cases. Either it changed the
 # scaled rate, and the same change must be made to the schedule's. Or it contains a schedule and

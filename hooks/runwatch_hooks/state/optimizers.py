@@ -15,7 +15,8 @@ from runwatch_hooks.seeing.known_optimizers import parameters_of, steps_as_torch
 from runwatch_hooks.state.outcomes import StateMismatchError
 from runwatch_hooks.state.tree import HostCopies, InPlace, Mapped, is_plain_value, tensors_in
 
-# Torch's `state_dict` contains neither, and research code often uses both. SAM and Lookahead step
+# State outside `state`, in attributes or in an optimizer that is wrapped: torch's `state_dict`
+# contains neither, and research code often uses both. SAM and Lookahead step
 # another optimizer, which holds the moments; others count steps in `self.t`, or keep slow weights
 # in a list. If a rollback did not restore these, training would continue from a mixture of two
 # steps.

@@ -2,7 +2,7 @@
 
 `state_dict()` of a module or optimizer aliases the live tensors, so a snapshot made of it would
 change with them. And `load_state_dict` gives an optimizer new tensors, while CUDA graphs, buckets
-and compiled steps hold the old addresses. Hence these two classes.
+and compiled steps hold the old addresses. Hence `HostCopies` and `InPlace`.
 
 Of a sharded tensor, each rank copies its own part, as a plain tensor.
 """

@@ -50,7 +50,7 @@ class LocalExecutor:
             command = self._waiting.pop(0)
             outcome = self._actor.apply(
                 command,
-                attempt=command.attempt,  # the transport refuses commands for other attempts
+                attempt=command.attempt,  # the uplink refuses commands for other attempts
                 next_step=step + 1,
                 now=self._reports.service_time(),
             )

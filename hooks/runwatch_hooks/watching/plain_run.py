@@ -27,7 +27,7 @@ from runwatch_hooks.rows.row import Row
 from runwatch_hooks.rows.user_numbers import UserNumbers, as_count, as_float
 from runwatch_hooks.statistics.machine_memory import MachineMemory
 from runwatch_hooks.statistics.totals import Arrays, ArrayStats, RunTotals
-from runwatch_hooks.transport import Transport
+from runwatch_hooks.uplink import Uplink
 from runwatch_hooks.watch import StepReport
 from runwatch_hooks.watching.loop_compliance import LoopCompliance, Part
 
@@ -50,11 +50,11 @@ class PlainRun(EndsWithItsBlock):
     the network, and `step` for arrays on an accelerator."""
 
     def __init__(
-        self, run_id: RunId, transport: Transport | None, *, next_step: int, allow: Sequence[str]
+        self, run_id: RunId, uplink: Uplink | None, *, next_step: int, allow: Sequence[str]
     ) -> None:
-        """With `transport` None the run is not watched, and only its steps are counted."""
+        """With `uplink` None the run is not watched, and only its steps are counted."""
         self.run_id = run_id
-        self._transport = transport
+        self._uplink = uplink
         self._next_step = next_step
         self._has_ended = False
         """Whether a step has ended in this life of the program."""
@@ -72,7 +72,7 @@ class PlainRun(EndsWithItsBlock):
         self._stop = False
         self._compliance = LoopCompliance(_NOTICES)
         self._program_exit = ProgramExit(self._end_by, self._end_by)
-        if transport is not None:
+        if uplink is not None:
             self._program_exit.install()
 
     @property
@@ -103,8 +103,8 @@ class PlainRun(EndsWithItsBlock):
         """
         step, self._next_step = self._next_step, self._next_step + 1
         self._has_ended = True
-        transport = self._transport
-        if transport is None:
+        uplink = self._uplink
+        if uplink is None:
             return StepReport(step)
         self._program_exit.go_on()
         with self._faults.guard("row"):
@@ -117,12 +117,12 @@ class PlainRun(EndsWithItsBlock):
             self._loss_spacing.note_in(numbers)
             if self._given.has_moving_target:
                 numbers.setdefault("alternating", 1.0)
-            self._put(transport, step, numbers, gradients, parameters, layers)
+            self._put(uplink, step, numbers, gradients, parameters, layers)
         with self._faults.guard("boundary"):
             self._tell_unheeded(step)
             self._tell_faults(step)
-            for command in transport.take_commands():
-                self._carry_out(transport, command)
+            for command in uplink.take_commands():
+                self._carry_out(uplink, command)
             self._phases.settle(Phase.TRAIN)
             self._tell_progress()
             self._timer.begin(time.monotonic())
@@ -131,10 +131,10 @@ class PlainRun(EndsWithItsBlock):
     def log(self, **metrics: SupportsFloat) -> None:
         """Record numbers for the step that ended last, such as `val_loss`; before the first step,
         for that one."""
-        transport = self._transport  # a thread or a signal handler may end the run meanwhile
-        if transport is not None and (numbers := self._numbers(metrics)):
+        uplink = self._uplink  # a thread or a signal handler may end the run meanwhile
+        if uplink is not None and (numbers := self._numbers(metrics)):
             step = self._next_step - self._has_ended
-            transport.put_row(Row(step, 0, time.time(), numbers, is_logged=True))
+            uplink.put_row(Row(step, 0, time.time(), numbers, is_logged=True))
 
     @contextmanager
     def phase(self, name: str) -> Generator[None, None, None]:
@@ -155,14 +155,14 @@ class PlainRun(EndsWithItsBlock):
 
     def finish(self, status: Status = "finished", *, reason: str = "") -> None:
         """End the run, and send what is still queued (waiting 10 s at most)."""
-        if self._transport is None:
+        if self._uplink is None:
             return
         status, reason = ending_of(status, reason)
         self._tell_faults(self._last_step)
         self._program_exit.remove()
-        transport, self._transport = self._transport, None
+        uplink, self._uplink = self._uplink, None
         with self._faults.guard("finish"):
-            transport.close("stopped" if self._stop else status, reason=reason)
+            uplink.close("stopped" if self._stop else status, reason=reason)
 
     def _note_fatal(self, error: BaseException) -> None:
         fatal = fatal_of(error)
@@ -176,7 +176,7 @@ class PlainRun(EndsWithItsBlock):
 
     def _put(
         self,
-        transport: Transport,
+        uplink: Uplink,
         step: int,
         numbers: dict[str, float],
         gradients: Arrays | None,
@@ -190,7 +190,7 @@ class PlainRun(EndsWithItsBlock):
                 numbers = self._totals.over(layout, stats) | numbers
                 columns = stats.reshape(-1)
         urgent = self._jumps.is_urgent(numbers)
-        transport.put_row(Row(step, 0, time.time(), numbers, layout, columns, urgent=urgent))
+        uplink.put_row(Row(step, 0, time.time(), numbers, layout, columns, urgent=urgent))
 
     def _timed(self, tokens: int | None) -> dict[str, float]:
         step_time_s = self._timer.lap(time.monotonic())
@@ -206,7 +206,7 @@ class PlainRun(EndsWithItsBlock):
         """The user's metrics as numbers; what cannot be converted is left out."""
         return self._given.take(metrics, as_float)
 
-    def _carry_out(self, transport: Transport, command: Command) -> None:
+    def _carry_out(self, uplink: Uplink, command: Command) -> None:
         action = command.action
         state = CommandState.APPLIED
         detail: dict[str, Scalar] = {}
@@ -222,7 +222,7 @@ class PlainRun(EndsWithItsBlock):
             self._stop = True
             self._compliance.expect("stop")
         step = self._next_step
-        transport.put_receipt(Receipt(command.id, command.attempt, 0, state, step, detail))
+        uplink.put_receipt(Receipt(command.id, command.attempt, 0, state, step, detail))
         if isinstance(action, LowerLr) and state is CommandState.APPLIED:
             self._tell(step, "lr_scale", detail)
 
@@ -240,12 +240,12 @@ class PlainRun(EndsWithItsBlock):
         self._tell_progress()
 
     def _tell_progress(self) -> None:
-        transport = self._transport
-        if transport is not None:
+        uplink = self._uplink
+        if uplink is not None:
             last = self._next_step - 1 if self._next_step else None
-            transport.set_progress(last, self._phases.now, self._lr_scale)
+            uplink.set_progress(last, self._phases.now, self._lr_scale)
 
     def _tell(self, step: int, kind: str, detail: Mapping[str, Scalar]) -> None:
-        transport = self._transport
-        if transport is not None:
-            transport.put_event(Event(step, kind, time.time(), {**detail}))
+        uplink = self._uplink
+        if uplink is not None:
+            uplink.put_event(Event(step, kind, time.time(), {**detail}))

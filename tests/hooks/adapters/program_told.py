@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.forking import fork
 from tests.hooks.adapters.jobs import FRAMEWORKS
-from tests.hooks.transport.stub_service import TOKEN, StubService, serving
+from tests.hooks.uplink.stub_service import TOKEN, StubService, serving
 from tests.waiting import LONGEST_S
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.hooks.adapters.program_told import numbers, told_by
-from tests.hooks.transport.stub_service import StubService
+from tests.hooks.uplink.stub_service import StubService
 
 pytestmark = pytest.mark.heavy
 

@@ -17,7 +17,7 @@ import torch
 from tests.hooks.adapters import under_deepspeed, zero_rank, zero_settings
 from tests.hooks.ranks.launched import NUM_RANKS, run_ranks, seen_by_ranks
 from tests.hooks.ranks.ordered import Did, check_deeds, check_replay
-from tests.hooks.transport.stub_service import TOKEN, StubService, serving
+from tests.hooks.uplink.stub_service import TOKEN, StubService, serving
 from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_
 

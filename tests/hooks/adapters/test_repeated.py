@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.hooks.adapters.program_told import told_by
-from tests.hooks.transport.stub_service import StubService
+from tests.hooks.uplink.stub_service import StubService
 
 from runwatch.commands import Command, LowerLr
 from runwatch.vocabulary import CommandId

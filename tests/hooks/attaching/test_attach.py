@@ -9,7 +9,7 @@ from weakref import ref
 import pytest
 import torch
 from tests.hooks.tiny import TinyGpt, tiny_gpt, train_one
-from tests.hooks.transport.stub_service import TOKEN, StubService, serving
+from tests.hooks.uplink.stub_service import TOKEN, StubService, serving
 from tests.hooks.wrapping.test_patches import facts
 from torch import nn
 

@@ -14,7 +14,7 @@ import torch
 from tests.forking import TRAINER, run
 from tests.hooks.recorder import RecordingLine
 from tests.hooks.tiny import tiny_gpt, watched
-from tests.hooks.transport.stub_service import TOKEN, StubService, serving
+from tests.hooks.uplink.stub_service import TOKEN, StubService, serving
 from torch.distributed import DistBackendError
 
 from runwatch_hooks.lifecycle.run_end import Fatal, RememberedExit, ending_by, fatal_of, reason_of

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.hooks.transport.stub_service import TOKEN, StubService
+from tests.hooks.uplink.stub_service import TOKEN, StubService
 from tests.waiting import until
 
 from runwatch.commands import AnyAction, Checkpoint, Command, CommandState, LowerLr, Stop
@@ -23,7 +23,7 @@ from runwatch_hooks.errors import AttachError
 from runwatch_hooks.plain import PlainRun, open_run
 from runwatch_hooks.statistics.machine_memory import MachineMemory
 from runwatch_hooks.statistics.totals import ArrayStats
-from runwatch_hooks.transport import Transport
+from runwatch_hooks.uplink import Uplink
 from runwatch_hooks.watching.loop_compliance import PATIENCE_STEPS
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "numpy_loop.py"
@@ -440,7 +440,7 @@ def test_a_fault_of_ours_while_opening_leaves_the_program_unwatched(
     def broken(_: object) -> None:
         raise RuntimeError("a part of ours broke")
 
-    monkeypatch.setattr(Transport, "start", broken)
+    monkeypatch.setattr(Uplink, "start", broken)
     with open_run("broken", spool=tmp_path, next_step=3) as run:
         assert [run.step(1.0).step for _ in range(2)] == [3, 4]
 

@@ -7,7 +7,7 @@ import pytest
 from tests.hooks.ranks import pipeline_rank
 from tests.hooks.ranks.launched import run_ranks, seen_by_ranks
 from tests.hooks.ranks.ordered import Did, check_deeds, check_replay
-from tests.hooks.transport.stub_service import TOKEN, StubService, serving
+from tests.hooks.uplink.stub_service import TOKEN, StubService, serving
 
 pytestmark = pytest.mark.heavy
 

@@ -14,7 +14,7 @@ from runwatch.errors import InvalidInputError
 from runwatch_hooks import AttachError, attach
 from runwatch_hooks.reading import connect
 from runwatch_hooks.settings.environment import Environment
-from runwatch_hooks.transport import TransportSettings
+from runwatch_hooks.uplink import UplinkSettings
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_what_may_be_a_secret_is_not_repeated(
 
 
 def test_settings_that_are_printed_tell_no_secret(tmp_path: Path) -> None:
-    settings = TransportSettings(url="http://me:hunter2@a", token="hunter2", spool_dir=tmp_path)
+    settings = UplinkSettings(url="http://me:hunter2@a", token="hunter2", spool_dir=tmp_path)
     environment = Environment(url="http://me:hunter2@a", token="hunter2")
 
     assert "hunter2" not in f"{settings} {environment}"

@@ -10,13 +10,13 @@ from weakref import ReferenceType, ref
 
 import pytest
 import torch
-from tests.hooks.transport.stub_service import TOKEN, StubService
+from tests.hooks.uplink.stub_service import TOKEN, StubService
 from tests.hooks.wrapping.test_patches import facts
 from torch import nn
 from torch.optim import AdamW
 
 from runwatch_hooks import Watch, attach
-from runwatch_hooks.transport import Transport
+from runwatch_hooks.uplink import Uplink
 from runwatch_hooks.watching.inert_watch import InertWatch
 
 
@@ -88,13 +88,13 @@ def test_after_its_end_a_run_holds_nothing_of_the_program(
 def test_an_end_whose_waiting_is_interrupted_lets_the_program_go(
     tmp_path: Path, service: StubService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    close = Transport.close
+    close = Uplink.close
 
     def interrupt(*arguments: Any, **keywords: Any) -> None:
         close(*arguments, **keywords)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Transport, "close", interrupt)
+    monkeypatch.setattr(Uplink, "close", interrupt)
     training = Training(tmp_path, service)
     training.train()
     assert training.watch is not None

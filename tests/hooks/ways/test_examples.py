@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.hooks.transport.stub_service import TOKEN, StubService, serving
+from tests.hooks.uplink.stub_service import TOKEN, StubService, serving
 
 from runwatch.frames import Frame
 from runwatch.nonfinite import is_absent

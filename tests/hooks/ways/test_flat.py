@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.hooks.transport.stub_service import TOKEN, StubService, serving
+from tests.hooks.uplink.stub_service import TOKEN, StubService, serving
 from tests.waiting import LONGEST_S
 
 ROOT = Path(__file__).parents[3]

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any, Final
 
 import torch
-from tests.hooks.transport.stub_service import TOKEN, StubService, serving
+from tests.hooks.uplink.stub_service import TOKEN, StubService, serving
 from tests.waiting import until
 from torch import nn
 
