@@ -22,7 +22,7 @@ from benchmarks.harness import Service, machine, markdown_table, quantile, runni
 from runwatch.messages import AttemptOpen, RunOpen
 from runwatch.ulids import ulid
 from runwatch.vocabulary import PolicyMode, RunId
-from runwatch_hooks.rows.row import Row
+from runwatch_hooks.step.row import Row
 from runwatch_hooks.uplink import Uplink, UplinkSettings
 
 HEALTHY_STEPS: Final = 200

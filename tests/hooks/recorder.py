@@ -9,7 +9,7 @@ from runwatch.commands import Command, Receipt
 from runwatch.frames import Event
 from runwatch.vocabulary import Phase
 from runwatch_hooks.lifecycle.run_end import Status
-from runwatch_hooks.rows.row import Row
+from runwatch_hooks.step.row import Row
 
 
 class RecordingLine:

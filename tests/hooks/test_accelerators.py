@@ -31,10 +31,10 @@ from torch.optim import SGD
 from runwatch.commands import Command, Rollback
 from runwatch.vocabulary import CommandId
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.seeing import model_statistics
 from runwatch_hooks.settings.options import Options
 from runwatch_hooks.statistics.gpu import DeviceStatistics
 from runwatch_hooks.statistics.gpu_reading import GradientsOnDevice
+from runwatch_hooks.step import model as model_statistics
 
 CPU: Final = torch.device("cpu")
 

@@ -28,8 +28,8 @@ from torch.optim import Optimizer
 from runwatch_hooks.adapters.accelerate_folders import WatchInFolders
 from runwatch_hooks.adapters.keywords import Keywords, checked
 from runwatch_hooks.attaching import attach as attach_plain
-from runwatch_hooks.seeing.numbers import number
 from runwatch_hooks.state import HasState
+from runwatch_hooks.step.numbers import number
 from runwatch_hooks.watch import Loggable, StepReport, Watch
 
 _NO_NUMBER: Final = (TypeError, ValueError, OverflowError, RuntimeError)

@@ -53,11 +53,11 @@ from runwatch_hooks.settings.options import (
     kinds_of,
 )
 from runwatch_hooks.state import Generator, HasState
+from runwatch_hooks.step.torch_hooks import untraced_class
 from runwatch_hooks.uplink import Uplink, UplinkSettings
 from runwatch_hooks.watch import Watch
 from runwatch_hooks.watching.attached_watch import AttachedWatch
 from runwatch_hooks.watching.inert_watch import InertWatch
-from runwatch_hooks.wrapping.untraced import untraced_class
 
 log = OwnLog(__name__)
 

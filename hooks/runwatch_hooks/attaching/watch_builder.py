@@ -15,11 +15,8 @@ from runwatch_hooks.governor import Governor
 from runwatch_hooks.guard import Guard, Outliers
 from runwatch_hooks.observers import observers_of
 from runwatch_hooks.ranks import Team
-from runwatch_hooks.recording.instruments import Instruments
 from runwatch_hooks.reporting.channel import Channel
 from runwatch_hooks.reporting.reports import Reports
-from runwatch_hooks.seeing.own_time import OwnTime
-from runwatch_hooks.seeing.probe import Probe
 from runwatch_hooks.settings.options import Options
 from runwatch_hooks.state import (
     Actor,
@@ -29,12 +26,15 @@ from runwatch_hooks.state import (
     SnapshotRing,
     TrainingState,
 )
+from runwatch_hooks.step.instruments import Instruments
 from runwatch_hooks.step.observer import RunContext
+from runwatch_hooks.step.own_time import OwnTime
+from runwatch_hooks.step.probe import Probe
+from runwatch_hooks.step.torch_hooks import untraced_class
 from runwatch_hooks.watch import Watch
 from runwatch_hooks.watching.boundary import Boundary
 from runwatch_hooks.watching.command_execution import executor_for
 from runwatch_hooks.watching.live_watch import LiveWatch
-from runwatch_hooks.wrapping.untraced import untraced_class
 
 
 def build_watch(

@@ -10,11 +10,11 @@ from runwatch_hooks.bundles.facts import BundleFacts, Kept
 from runwatch_hooks.bundles.folder import BATCH, GOOD, ROWS, STATE
 from runwatch_hooks.bundles.memory import tensors_of
 from runwatch_hooks.bundles.rows import rows_tree
-from runwatch_hooks.rows.row import Row
 from runwatch_hooks.state import Captured
 from runwatch_hooks.state.outcomes import NotPlainError
 from runwatch_hooks.state.tree import Mapped, to_plain
 from runwatch_hooks.statistics.readback import set_mark, wait_for
+from runwatch_hooks.step.row import Row
 
 
 class Arrival:

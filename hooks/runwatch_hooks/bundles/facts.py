@@ -11,8 +11,8 @@ import torch
 
 import runwatch
 from runwatch.nonfinite import JsonNumber, is_absent
-from runwatch_hooks.rows.row import Row
 from runwatch_hooks.statistics.totals import NONFINITE, PARAM_NORM
+from runwatch_hooks.step.row import Row
 
 FORMAT: Final = 1
 

@@ -6,8 +6,8 @@ from itertools import groupby
 import numpy as np
 
 from runwatch.layouts import Layout
-from runwatch_hooks.rows.row import Row
 from runwatch_hooks.state.tree import Mapped
+from runwatch_hooks.step.row import Row
 
 
 def rows_tree(rows: Sequence[Row]) -> Mapped:

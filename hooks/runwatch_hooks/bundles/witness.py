@@ -31,13 +31,12 @@ from runwatch_hooks.bundles.memory import (
 )
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks.shards import is_sharded
-from runwatch_hooks.rows.health import is_broken
-from runwatch_hooks.rows.row import Row
 from runwatch_hooks.state import SnapshotRing, TrainingState
 from runwatch_hooks.state.checkpoints import Background
 from runwatch_hooks.state.outcomes import NotPlainError
 from runwatch_hooks.state.tree import HostCopies, to_plain
 from runwatch_hooks.statistics.layer_names import named_parts
+from runwatch_hooks.step.row import Row, is_broken
 
 log = OwnLog(__name__)
 

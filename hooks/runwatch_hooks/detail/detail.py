@@ -16,8 +16,8 @@ from runwatch_hooks.detail.log2_counts import count_log2
 from runwatch_hooks.detail.module_taps import ModuleTaps
 from runwatch_hooks.detail.schedule import Due, Schedule
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.rows.row import Row
 from runwatch_hooks.statistics.readback import to_device
+from runwatch_hooks.step.row import Row
 
 _ROW_BYTES: Final = 2**19
 """Limit on the histograms of one row: half of the limit of a frame's header."""

@@ -16,9 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from runwatch.layouts import MAX_LAYERS, MAX_NAME_BYTES
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.statistics.layer_names import clean_name
-from runwatch_hooks.wrapping.backward_pass import is_in_backward
-from runwatch_hooks.wrapping.graph_capture import is_capturing
-from runwatch_hooks.wrapping.uncopied import Uncopied
+from runwatch_hooks.step.torch_hooks import Uncopied, is_capturing, is_in_backward
 
 See = Callable[[int, Tensor], None]
 """Called with a module's index in `names`, and the tensor that it returned."""

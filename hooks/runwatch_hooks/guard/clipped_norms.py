@@ -13,10 +13,8 @@ from torch.nn.utils import clip_grad
 
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.ranks.shards import whole
-from runwatch_hooks.wrapping.arguments import argument, tensors_at
-from runwatch_hooks.wrapping.graph_capture import is_capturing
-from runwatch_hooks.wrapping.torch_wraps import TorchSubscriptions
-from runwatch_hooks.wrapping.wraps import Arguments, Keywords, Listeners
+from runwatch_hooks.step.torch_hooks import TorchSubscriptions, argument, is_capturing, tensors_at
+from runwatch_hooks.wraps import Arguments, Keywords, Listeners
 
 
 class ClippedNorms:

@@ -38,19 +38,21 @@ from runwatch_hooks.guard.objections import (
 from runwatch_hooks.guard.outliers import Outliers
 from runwatch_hooks.guard.tally import Number, Tally
 from runwatch_hooks.guard.undoing import Before, passes_over_none
-from runwatch_hooks.seeing.known_optimizers import parameters_of
 from runwatch_hooks.statistics.readback import divisor_of, to_device
-from runwatch_hooks.wrapping.close_hooks import CloseHandle, hear_close_to_steps
-from runwatch_hooks.wrapping.closures import closure_of, followed_by
-from runwatch_hooks.wrapping.graph_capture import is_capturing
-from runwatch_hooks.wrapping.nested_steps import NestedSteps
-from runwatch_hooks.wrapping.step_hooks import (
+from runwatch_hooks.step.layers import optimizer_parameters
+from runwatch_hooks.step.optimizer_steps import (
+    CloseHandle,
+    NestedSteps,
     StepHandle,
+    closure_of,
+    followed_by,
     hear_before_steps,
+    hear_close_to_steps,
     is_under_way,
     is_within_another_step_of,
 )
-from runwatch_hooks.wrapping.wraps import Arguments, Keywords
+from runwatch_hooks.step.torch_hooks import is_capturing
+from runwatch_hooks.wraps import Arguments, Keywords
 
 GUARDED: Final = "guarded_steps"
 OUTLIERS: Final = "guarded_outliers"
@@ -265,7 +267,7 @@ class Guard:
     def _objection_to(self, optimizer: Optimizer, *, with_closure: bool) -> str | None:
         if optimizer not in self._objections:
             known = {id(one) for module in self._modules for one in module.parameters()}
-            is_ours = any(id(one) in known for one in parameters_of(optimizer))
+            is_ours = any(id(one) in known for one in optimizer_parameters(optimizer))
             self._object(optimizer, objection_to(optimizer) if is_ours else None)
         if self._objections[optimizer] == "" and with_closure:
             self._object(optimizer, objection_to_closures(optimizer))
@@ -278,4 +280,4 @@ class Guard:
 
 
 def _with_gradients(optimizer: Optimizer) -> list[tuple[Tensor, Tensor]]:
-    return [(one, one.grad) for one in parameters_of(optimizer) if one.grad is not None]
+    return [(one, one.grad) for one in optimizer_parameters(optimizer) if one.grad is not None]

@@ -8,7 +8,7 @@ from torch.optim import LBFGS, Optimizer
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.guard.undoing import passes_over_none
 from runwatch_hooks.ranks.shards import is_sharded
-from runwatch_hooks.seeing.known_optimizers import parameters_of
+from runwatch_hooks.step.layers import optimizer_parameters
 
 
 def check_guardable(optimizers: Sequence[Optimizer]) -> None:
@@ -22,7 +22,7 @@ def check_guardable(optimizers: Sequence[Optimizer]) -> None:
 def objection_to(optimizer: Optimizer) -> str:
     """Why an optimizer cannot be guarded; empty if it can."""
     name = type(optimizer).__name__
-    parameters = parameters_of(optimizer)
+    parameters = optimizer_parameters(optimizer)
     if any(is_sharded(one) for one in parameters):
         return f"{name} steps sharded parameters: ranks would decide separately, each by its part"
     places = {one.device.type for one in parameters} - {"cpu"}

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.guard.clipped_norms import ClippedNorms
 from runwatch_hooks.guard.norm_past import NormPast, Verdict
-from runwatch_hooks.seeing.known_optimizers import Roster
+from runwatch_hooks.step.layers import Roster
 
 
 class Outliers:

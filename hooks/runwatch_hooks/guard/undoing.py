@@ -11,9 +11,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from runwatch_hooks.seeing.known_optimizers import parameters_of, steps_as_torchs_own
 from runwatch_hooks.state.optimizers import capture_optimizer, living_in, restore_optimizer
 from runwatch_hooks.state.tree import HostCopies, InPlace
+from runwatch_hooks.step.layers import optimizer_parameters, steps_as_torchs_own
 
 
 def passes_over_none(optimizer: Optimizer) -> bool:
@@ -26,7 +26,7 @@ class Before:
 
     def __init__(self, optimizer: Optimizer, modules: Iterable[nn.Module]) -> None:
         """The `modules` are not copied where the options refer to them."""
-        own = dict(enumerate(parameters_of(optimizer)))
+        own = dict(enumerate(optimizer_parameters(optimizer)))
         self._living = tuple(living_in(modules, [optimizer]))
         copies = HostCopies(lambda: self._living)
         self._saved = capture_optimizer(optimizer, copies, {}, own)

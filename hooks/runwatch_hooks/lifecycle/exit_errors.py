@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from runwatch_hooks.lifecycle.run_end import RememberedExit
 from runwatch_hooks.settings.environment import is_disabled
-from runwatch_hooks.wrapping.wraps import Arguments, Keywords, Listeners, Subscriptions
+from runwatch_hooks.wraps import Arguments, Keywords, Listeners, Subscriptions
 
 
 class CalledExits:

@@ -10,7 +10,7 @@ from multiprocessing.util import Finalize
 
 from runwatch_hooks.lifecycle.exit_errors import EXIT_ERRORS
 from runwatch_hooks.own_log import OwnLog
-from runwatch_hooks.wrapping.wraps import Arguments, Keywords, Listeners, Subscriptions
+from runwatch_hooks.wraps import Arguments, Keywords, Listeners, Subscriptions
 
 log = OwnLog(__name__)
 

@@ -13,9 +13,9 @@ replace them with tensors of its own between two steps.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from runwatch_hooks.seeing.gradient_version import GradientVersion
+from runwatch_hooks.step.gradient_marks import GradientVersion
 from runwatch_hooks.step.observer import Layers, OptimizerStep, StepEnd, StepNotes, StepObserver
-from runwatch_hooks.wrapping.backward_pass import is_in_backward
+from runwatch_hooks.step.torch_hooks import is_in_backward
 
 _MAX_ROWS_OF_TURN: Final = 8
 """At most so many rows of one player lie between two turns of the other. WGAN's critic takes five

@@ -23,7 +23,7 @@ from runwatch_hooks.ranks.letters import (
 from runwatch_hooks.ranks.parts import Columns, PartRow
 from runwatch_hooks.ranks.standing import Pace, Standing
 from runwatch_hooks.ranks.team import RankStore, StoreError
-from runwatch_hooks.rows.row import Row
+from runwatch_hooks.step.row import Row
 from runwatch_hooks.uplink.threads import yield_to_training
 
 log = OwnLog(__name__)

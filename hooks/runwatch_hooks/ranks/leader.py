@@ -33,9 +33,8 @@ from runwatch_hooks.ranks.parts import Columns, Joining, Part, part_of
 from runwatch_hooks.ranks.replica_judge import ReplicaJudge
 from runwatch_hooks.ranks.standing import Pace, Standing, Standings, pace_of
 from runwatch_hooks.ranks.team import RankStore, StoreError
-from runwatch_hooks.rows.jumps import Jumps
-from runwatch_hooks.rows.row import Row
 from runwatch_hooks.statistics.totals import GRAD_NORM, STATS, RunTotals
+from runwatch_hooks.step.row import Jumps, Row
 from runwatch_hooks.uplink.threads import yield_to_training
 
 Place = tuple[int, int]

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from runwatch.layouts import Layout
 from runwatch.nonfinite import ABSENT_32, is_absent
 from runwatch.series import STAT_SPECS, Join
-from runwatch_hooks.statistics.sharing import Sharing
 from runwatch_hooks.statistics.totals import PARAM_NORM, STATS, UPDATE_RATIO
+from runwatch_hooks.step.row import Sharing
 
 Stats = NDArray[np.float32]
 

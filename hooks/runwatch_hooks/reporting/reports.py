@@ -14,10 +14,10 @@ from runwatch_hooks.faults import Faults
 from runwatch_hooks.lifecycle.run_end import Status
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.reporting.channel import Channel
-from runwatch_hooks.reporting.reserved_names import PREFIX
-from runwatch_hooks.rows.row import Row
-from runwatch_hooks.seeing.step_reading import Reading
 from runwatch_hooks.state import Notes, Outcome
+from runwatch_hooks.step.numbers import PREFIX
+from runwatch_hooks.step.row import Row
+from runwatch_hooks.step.step_reading import Reading
 
 log = OwnLog(__name__)
 

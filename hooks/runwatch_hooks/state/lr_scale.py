@@ -23,19 +23,19 @@ from torch.utils.hooks import RemovableHandle
 
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.own_log import OwnLog
-from runwatch_hooks.seeing.known_optimizers import steps_as_torchs_own
 from runwatch_hooks.state.outcomes import LrScaleError
-from runwatch_hooks.wrapping.close_hooks import CloseHandle, hear_close_to_steps
-from runwatch_hooks.wrapping.graph_capture import is_capturing
-from runwatch_hooks.wrapping.nested_steps import NestedSteps
-from runwatch_hooks.wrapping.step_hooks import (
+from runwatch_hooks.step.layers import steps_as_torchs_own
+from runwatch_hooks.step.optimizer_steps import (
+    CloseHandle,
+    NestedSteps,
     StepHandle,
     hear_before_steps,
+    hear_close_to_steps,
     is_under_way,
     is_within_another_step_of,
 )
-from runwatch_hooks.wrapping.uncopied import Uncopied
-from runwatch_hooks.wrapping.wraps import Arguments, Keywords
+from runwatch_hooks.step.torch_hooks import Uncopied, is_capturing
+from runwatch_hooks.wraps import Arguments, Keywords
 
 # Replaced rates are put back as the same object, or as the same bits in the same tensor. If other
 # code has set another rate meanwhile, that one stays: after a step that raised, a schedule may

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from runwatch_hooks.ranks.shards import is_sharded
-from runwatch_hooks.seeing.known_optimizers import parameters_of, steps_as_torchs_own
 from runwatch_hooks.state.outcomes import StateMismatchError
 from runwatch_hooks.state.tree import HostCopies, InPlace, Mapped, is_plain_value, tensors_in
+from runwatch_hooks.step.layers import optimizer_parameters, steps_as_torchs_own
 
 # State outside `state`, in attributes or in an optimizer that is wrapped: torch's `state_dict`
 # contains neither, and research code often uses both. SAM and Lookahead step
@@ -88,7 +88,7 @@ def attributes_of(optimizer: Optimizer) -> Mapped:
     if steps_as_torchs_own(optimizer):
         return {}  # torch's own optimizers keep no state in attributes
     of_torch = _torch_attributes()
-    places = {id(one): place for place, one in enumerate(parameters_of(optimizer))}
+    places = {id(one): place for place, one in enumerate(optimizer_parameters(optimizer))}
     kept: Mapped = {}
     by_parameter: Mapped = {}
     for name, item in vars(optimizer).items():
@@ -119,7 +119,7 @@ def restore_attributes(optimizer: Optimizer, saved: Mapped, in_place: InPlace) -
     for name, item in cast(Mapped, saved["kept"]).items():
         device = devices.get(name, torch.device("cpu"))
         attributes[name] = in_place.put(attributes.get(name), item, device)
-    parameters = parameters_of(optimizer)
+    parameters = optimizer_parameters(optimizer)
     for name, entries in cast("dict[object, Mapped]", saved["by_parameter"]).items():
         live = attributes.get(name)
         if isinstance(live, dict):
@@ -188,7 +188,7 @@ def _capture_one(
 ) -> Mapped:
     states = {
         index: _entries(optimizer.state[parameter])
-        for index, parameter in enumerate(parameters_of(optimizer))
+        for index, parameter in enumerate(optimizer_parameters(optimizer))
         if parameter in optimizer.state
     }
     parts: Mapped = {
@@ -224,7 +224,7 @@ def _check_one(place: str, optimizer: Optimizer, saved: Mapped, names: Mapping[i
     if found != wanted:
         raise StateMismatchError(f"{place}: found groups of {found} parameters, wanted {wanted}")
     _check_order(place, optimizer, saved, names)
-    living = parameters_of(optimizer)
+    living = optimizer_parameters(optimizer)
     for index, parameter in _own_parameters(saved).items():
         if living[index].shape != parameter.shape:
             raise StateMismatchError(
@@ -279,7 +279,7 @@ def _restore_one(optimizer: Optimizer, saved: Mapped, in_place: InPlace) -> None
     sharded = cast("dict[int, list[str]]", saved.get("sharded", {}))
     _restore_others(optimizer, cast(Mapped, saved.get("others", {})), in_place)
     own = _own_parameters(saved)
-    for index, parameter in enumerate(parameters_of(optimizer)):
+    for index, parameter in enumerate(optimizer_parameters(optimizer)):
         if index in own:
             in_place.put(parameter, own[index], parameter.device)
         if index not in states:
@@ -347,7 +347,7 @@ def _entries(state: object) -> Mapped:
 
 def _names(optimizer: Optimizer, names: Mapping[int, str]) -> list[str]:
     """Names of its parameters, in the order of the groups; empty for those of no module."""
-    return [names.get(id(parameter), "") for parameter in parameters_of(optimizer)]
+    return [names.get(id(parameter), "") for parameter in optimizer_parameters(optimizer)]
 
 
 def _own_parameters(saved: Mapped) -> dict[int, Tensor]:
@@ -406,4 +406,4 @@ def living_in(modules: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> 
     for optimizer in optimizers:
         for one in (optimizer, *wrapped_by(optimizer).values()):
             yield one
-            yield from parameters_of(one)
+            yield from optimizer_parameters(one)

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from runwatch_hooks.ranks.shards import is_sharded, local_of
-from runwatch_hooks.seeing.known_optimizers import parameters_of
 from runwatch_hooks.state.checkpoints import Loaded
 from runwatch_hooks.state.outcomes import StateMismatchError
 from runwatch_hooks.state.training_state import TrainingState
 from runwatch_hooks.state.tree import Mapped
+from runwatch_hooks.step.layers import optimizer_parameters
 
 # Each saved part records which indices of the whole tensor it holds along each dimension. The same
 # is computed for the live tensor to be filled, and the overlaps are copied.
@@ -182,7 +182,7 @@ def extents_of(state: TrainingState) -> Mapped:
             for name, module in state.modules.items()
         },
         OPTIMIZERS: {
-            index: [Extent.of(item).saved() for item in parameters_of(optimizer)]
+            index: [Extent.of(item).saved() for item in optimizer_parameters(optimizer)]
             for index, optimizer in state.optimizers.items()
         },
     }
@@ -245,7 +245,7 @@ def _gathered_optimizer(index: int, saved: Sequence[_Part], optimizer: Optimizer
             f"optimizer {index} steps tensors that are no module's: nobody knows which "
             "part of what they are"
         )
-    live = parameters_of(optimizer)
+    live = optimizer_parameters(optimizer)
     states = {
         number: _gathered_state(index, number, saved, live[number])
         for number in cast("dict[int, Mapped]", first["states"])

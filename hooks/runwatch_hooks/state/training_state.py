@@ -11,7 +11,6 @@ from torch.optim import Optimizer
 
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks.shards import local_of
-from runwatch_hooks.seeing.known_optimizers import Roster, parameters_of
 from runwatch_hooks.signals import is_interrupt
 from runwatch_hooks.state.finite import Exemptions, FiniteFlag
 from runwatch_hooks.state.loop_state import (
@@ -38,6 +37,7 @@ from runwatch_hooks.state.tree import (
     is_plain,
     may_be_rewritten,
 )
+from runwatch_hooks.step.layers import Roster, optimizer_parameters
 
 log = OwnLog(__name__)
 
@@ -435,7 +435,7 @@ class TrainingState:
         """Tensors that an optimizer steps and no module holds, by their index in its groups:
         DeepSpeed's flat buffers, or tensors that the program keeps by itself."""
         held = {id(one) for module in self.modules.values() for one in module.parameters()}
-        stepped = enumerate(parameters_of(optimizer))
+        stepped = enumerate(optimizer_parameters(optimizer))
         return {index: one for index, one in stepped if id(one) not in held}
 
 

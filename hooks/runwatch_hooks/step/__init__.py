@@ -1,1 +1,1 @@
-"""How a step of the training is followed, and who observes it."""
+"""How a step of the training is followed: the hooks into torch, what is read, and its row."""

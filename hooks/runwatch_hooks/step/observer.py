@@ -14,11 +14,11 @@ from runwatch.frames import Event
 from runwatch.omissions import Omission
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.ranks.team import World
-from runwatch_hooks.rows.row import Row
-from runwatch_hooks.seeing.known_optimizers import KnownOptimizer
-from runwatch_hooks.seeing.numbers import Number
 from runwatch_hooks.signals import is_of_a_signal
 from runwatch_hooks.statistics.layer_names import NamedTensor
+from runwatch_hooks.step.layers import KnownOptimizer
+from runwatch_hooks.step.numbers import Number
+from runwatch_hooks.step.row import Row
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

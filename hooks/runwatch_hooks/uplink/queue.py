@@ -12,7 +12,7 @@ from heapq import merge
 from typing import Final
 
 from runwatch.frames import Event
-from runwatch_hooks.rows.row import Row
+from runwatch_hooks.step.row import Row
 
 
 class LossReason(StrEnum):

@@ -18,7 +18,7 @@ from runwatch.layouts import Layout
 from runwatch.messages import AttemptClose
 from runwatch.nonfinite import ABSENT_32, ABSENT_64
 from runwatch_hooks.own_log import OwnLog
-from runwatch_hooks.rows.row import Row
+from runwatch_hooks.step.row import Row
 from runwatch_hooks.uplink.client import UplinkSettings
 from runwatch_hooks.uplink.queue import Item, Loss, LossLedger, LossReason, RowQueue, loss_of
 from runwatch_hooks.uplink.segments import Record, Segments

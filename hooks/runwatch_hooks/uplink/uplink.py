@@ -15,7 +15,7 @@ from runwatch.messages import MAX_CONFIG_BYTES, AttemptClose, AttemptOpen, RunOp
 from runwatch.vocabulary import Phase, RunId
 from runwatch_hooks.lifecycle.run_end import text_of
 from runwatch_hooks.own_log import OwnLog
-from runwatch_hooks.rows.row import Row
+from runwatch_hooks.step.row import Row
 from runwatch_hooks.uplink.backlog import FormerLives
 from runwatch_hooks.uplink.client import Client, UplinkSettings
 from runwatch_hooks.uplink.command_inbox import CommandBox, Inbox

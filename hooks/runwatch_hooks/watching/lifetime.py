@@ -23,12 +23,12 @@ from runwatch_hooks.lifecycle.run_end import (
 from runwatch_hooks.lifecycle.sibling_runs import SiblingRun
 from runwatch_hooks.lifecycle.weak_owner import WeakOwner
 from runwatch_hooks.own_log import OwnLog
-from runwatch_hooks.recording.instruments import Instruments
-from runwatch_hooks.recording.row_output import RowOutput
 from runwatch_hooks.reporting.channel import Channel
 from runwatch_hooks.reporting.progress import Progress
 from runwatch_hooks.reporting.reports import Reports
-from runwatch_hooks.seeing.probe import Probe
+from runwatch_hooks.step.instruments import Instruments
+from runwatch_hooks.step.open_rows import RowOutput
+from runwatch_hooks.step.probe import Probe
 from runwatch_hooks.watching.boundary import Boundary
 from runwatch_hooks.watching.shutdown import Shutdown
 

@@ -13,13 +13,14 @@ from runwatch_hooks.faults import Faults
 from runwatch_hooks.lifecycle.run_end import Status, text_of
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks import Team
-from runwatch_hooks.recording.instruments import Instruments
-from runwatch_hooks.recording.row_maker import RowMaker
-from runwatch_hooks.recording.row_output import RowOutput
 from runwatch_hooks.reporting.channel import Channel
 from runwatch_hooks.reporting.progress import Progress
 from runwatch_hooks.reporting.reports import Reports
-from runwatch_hooks.seeing.probe import Probe
+from runwatch_hooks.step.instruments import Instruments
+from runwatch_hooks.step.open_rows import RowOutput
+from runwatch_hooks.step.probe import Probe
+from runwatch_hooks.step.row_builder import RowMaker
+from runwatch_hooks.step.torch_hooks import is_capturing
 from runwatch_hooks.watch import Loggable, StepReport, Watch
 from runwatch_hooks.watching.batch_positions import BatchPositions
 from runwatch_hooks.watching.boundary import Boundary
@@ -28,7 +29,6 @@ from runwatch_hooks.watching.lifetime import Lifetime
 from runwatch_hooks.watching.loop_compliance import LoopCompliance
 from runwatch_hooks.watching.own_state import OwnState
 from runwatch_hooks.watching.shutdown import Shutdown
-from runwatch_hooks.wrapping.graph_capture import is_capturing
 
 log = OwnLog(__name__)
 

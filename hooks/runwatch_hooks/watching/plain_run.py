@@ -19,14 +19,11 @@ from runwatch_hooks.lifecycle.run_end import (
     text_of,
 )
 from runwatch_hooks.own_log import OwnLog
-from runwatch_hooks.recording.step_timer import StepTimer
 from runwatch_hooks.reporting.phases import Phases
-from runwatch_hooks.rows.jumps import Jumps
-from runwatch_hooks.rows.loss_spacing import LossSpacing
-from runwatch_hooks.rows.row import Row
-from runwatch_hooks.rows.user_numbers import UserNumbers, as_count, as_float
 from runwatch_hooks.statistics.machine_memory import MachineMemory
 from runwatch_hooks.statistics.totals import Arrays, ArrayStats, RunTotals
+from runwatch_hooks.step.row import Jumps, LossSpacing, Row, StepTimer
+from runwatch_hooks.step.user_numbers import UserNumbers, as_count, as_float
 from runwatch_hooks.uplink import Uplink
 from runwatch_hooks.watch import StepReport
 from runwatch_hooks.watching.loop_compliance import LoopCompliance, Part

@@ -6,10 +6,10 @@ from typing import Final
 from runwatch_hooks.bundles import Witness
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.lifecycle.run_end import Fatal, Status
-from runwatch_hooks.recording.row_maker import RowMaker
-from runwatch_hooks.recording.row_output import RowOutput
 from runwatch_hooks.reporting.reports import Reports
 from runwatch_hooks.state import Notes
+from runwatch_hooks.step.open_rows import RowOutput
+from runwatch_hooks.step.row_builder import RowMaker
 from runwatch_hooks.watching.boundary import Boundary
 
 _CLOSE_TIMEOUT_S: Final = 10.0

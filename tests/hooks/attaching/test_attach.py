@@ -8,9 +8,9 @@ from weakref import ref
 
 import pytest
 import torch
+from tests.hooks.step.test_patches import facts
 from tests.hooks.tiny import TinyGpt, tiny_gpt, train_one
 from tests.hooks.uplink.stub_service import TOKEN, StubService, serving
-from tests.hooks.wrapping.test_patches import facts
 from torch import nn
 
 from runwatch_hooks import AttachError, StepReport, attach

@@ -19,9 +19,9 @@ from runwatch.vocabulary import CommandId
 from runwatch_hooks.detail import Schedule, bits, detail
 from runwatch_hooks.detail.bits import Departures, Lot
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.rows.row import Row
 from runwatch_hooks.settings.options import Options
 from runwatch_hooks.statistics.readback import Readback
+from runwatch_hooks.step.row import Row
 from runwatch_hooks.watch import Watch
 
 

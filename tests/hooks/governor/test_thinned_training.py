@@ -15,8 +15,8 @@ from runwatch_hooks.attaching.watch_builder import build_watch
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.governor.ladder import LADDER
 from runwatch_hooks.observers.mistakes.no_gradients import BLIND_AFTER
-from runwatch_hooks.rows.row import Row
 from runwatch_hooks.settings.options import Options
+from runwatch_hooks.step.row import Row
 from runwatch_hooks.watching.live_watch import LiveWatch
 
 THIN = Options(max_overhead=1e-9)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from tests.hooks.recorder import RecordingLine
-from tests.hooks.seeing.loops import train
+from tests.hooks.step.loops import train
 from tests.hooks.step.remote import remote
 from tests.hooks.tiny import TEAM, watched
 from torch import nn
@@ -15,8 +15,8 @@ from runwatch_hooks.observers.mistakes import zero_grad
 from runwatch_hooks.observers.mistakes.eval_mode import EvalMode
 from runwatch_hooks.observers.mistakes.untrained import Untrained
 from runwatch_hooks.observers.mistakes.zero_grad import SAME_FOR
-from runwatch_hooks.seeing.known_optimizers import KnownOptimizer
 from runwatch_hooks.statistics.readback import Readback
+from runwatch_hooks.step.layers import KnownOptimizer
 from runwatch_hooks.step.observer import (
     Clip,
     Observers,

@@ -34,9 +34,9 @@ from runwatch.vocabulary import RunId
 from runwatch_hooks.attaching.training_objects import Objects
 from runwatch_hooks.attaching.watch_builder import build_watch
 from runwatch_hooks.ranks import SharedAttempt, find_world, join_team
-from runwatch_hooks.rows.row import Row
 from runwatch_hooks.settings.environment import read_environment
 from runwatch_hooks.settings.options import Options
+from runwatch_hooks.step.row import Row
 
 STEPS = 3
 NUM_RANKS = 4

@@ -4,9 +4,8 @@ import numpy as np
 
 from runwatch.layouts import Layer, Layout
 from runwatch.nonfinite import ABSENT_32
-from runwatch_hooks.rows.row import Row
-from runwatch_hooks.statistics.sharing import Sharing
 from runwatch_hooks.statistics.totals import STATS
+from runwatch_hooks.step.row import Row, Sharing
 
 LAYOUT = Layout(layers=(Layer("a", (6,)), Layer("b", (6,))), stats=STATS)
 

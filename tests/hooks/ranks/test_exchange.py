@@ -15,9 +15,9 @@ from runwatch_hooks.ranks import RankStore
 from runwatch_hooks.ranks.follower import MAX_UNREAD, Follower
 from runwatch_hooks.ranks.leader import Leader
 from runwatch_hooks.ranks.letters import BATCH, batch_key
-from runwatch_hooks.recording.row_output import Peers
-from runwatch_hooks.rows.row import Row
 from runwatch_hooks.statistics.totals import GRAD_NORM, STATS
+from runwatch_hooks.step.open_rows import Peers
+from runwatch_hooks.step.row import Row
 
 
 class Ranks:

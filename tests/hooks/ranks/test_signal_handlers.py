@@ -11,12 +11,13 @@ from tests.hooks.ranks.fingerprints import fingerprint
 from tests.hooks.ranks.parts import part_row
 from torch._C._distributed_c10d import HashStore
 
+from runwatch_hooks import wraps
 from runwatch_hooks.lifecycle.sibling_runs import _OPEN_RUNS, SiblingRun
 from runwatch_hooks.ranks import RankStore
 from runwatch_hooks.ranks.follower import Follower
 from runwatch_hooks.ranks.leader import Leader
-from runwatch_hooks.rows.row import Row
-from runwatch_hooks.wrapping import step_hooks, wraps
+from runwatch_hooks.step import optimizer_steps
+from runwatch_hooks.step.row import Row
 
 _PATIENCE_S = 60.0
 
@@ -57,9 +58,9 @@ def test_last_words_within_a_put_come_through(is_leader: bool) -> None:
 def test_so_does_the_end_of_a_run_while_another_begins() -> None:
     def interrupted() -> None:
         member = SiblingRun(lambda: None, lambda: False, lambda: None)
-        with _OPEN_RUNS._changing, wraps._CHANGING, step_hooks._BEFORE._changing:
+        with _OPEN_RUNS._changing, wraps._CHANGING, optimizer_steps._BEFORE._changing:
             member.leave()
             wraps.Subscriptions().release()
-            step_hooks.hear_before_steps(pass_by).remove()
+            optimizer_steps.hear_before_steps(pass_by).remove()
 
     assert ends(interrupted)

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.hooks.step.test_patches import facts
 from tests.hooks.tiny import TinyGpt, tiny_gpt
-from tests.hooks.wrapping.test_patches import facts
 from torch import nn
 
 from runwatch.errors import InvalidInputError

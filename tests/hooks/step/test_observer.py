@@ -12,8 +12,8 @@ from torch import Tensor
 
 from runwatch.frames import Event
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.rows.row import Row
 from runwatch_hooks.step.observer import Observers, OptimizerStep, StepEnd, StepNotes, StepObserver
+from runwatch_hooks.step.row import Row
 
 END = StepEnd(
     step=3, segment=0, now=1.0, saw_gradients=True, named=(), is_sharded=False, optimizers=()

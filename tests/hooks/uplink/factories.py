@@ -11,7 +11,7 @@ from runwatch.layouts import Layer, Layout
 from runwatch.messages import AttemptOpen, RunOpen
 from runwatch.ulids import ulid
 from runwatch.vocabulary import RunId
-from runwatch_hooks.rows.row import Row
+from runwatch_hooks.step.row import Row
 from runwatch_hooks.uplink import Uplink, UplinkSettings
 
 RUN: Final = RunOpen(run_id=RunId(ulid(1_700_000_000_000, b"0123456789")), name="tiny")

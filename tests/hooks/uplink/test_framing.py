@@ -10,7 +10,7 @@ from runwatch.codec import decode_frame, encode_frame
 from runwatch.errors import FrameError
 from runwatch.layouts import Layer, Layout
 from runwatch.nonfinite import is_absent
-from runwatch_hooks.rows.row import Row
+from runwatch_hooks.step.row import Row
 from runwatch_hooks.uplink.queue import Item
 from runwatch_hooks.uplink.recorder import drafts_of, frame_of
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.hooks.uplink.factories import event, row
 
 from runwatch.frames import Event
-from runwatch_hooks.rows.row import Row
+from runwatch_hooks.step.row import Row
 from runwatch_hooks.uplink.queue import Item, RowQueue, item_bytes
 
 ROW_BYTES = item_bytes(row())

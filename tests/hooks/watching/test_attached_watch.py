@@ -10,8 +10,8 @@ from weakref import ReferenceType, ref
 
 import pytest
 import torch
+from tests.hooks.step.test_patches import facts
 from tests.hooks.uplink.stub_service import TOKEN, StubService
-from tests.hooks.wrapping.test_patches import facts
 from torch import nn
 from torch.optim import AdamW
 

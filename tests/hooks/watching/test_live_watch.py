@@ -188,7 +188,7 @@ def test_a_training_without_an_optimizers_steps_is_told_what_to_do(line: Recordi
 def test_layers_that_find_no_place_are_told_of_once(
     line: RecordingLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runwatch_hooks.seeing.layer_table.MAX_LAYERS", 3)
+    monkeypatch.setattr("runwatch_hooks.step.layers.MAX_LAYERS", 3)
     Training(line).run(2)
 
     told = [event.detail["what"] for event in line.events if event.kind == "unwatched"]

@@ -13,8 +13,8 @@ from torch.optim import Optimizer
 from runwatch.vocabulary import RunId
 from runwatch_hooks.attaching.training_objects import Objects, modules_of, optimizers_of
 from runwatch_hooks.attaching.watch_builder import build_watch
-from runwatch_hooks.rows.row import Row
 from runwatch_hooks.settings.options import Options
+from runwatch_hooks.step.row import Row
 from runwatch_hooks.watch import Watch
 from runwatch_hooks.watching.inert_watch import InertWatch
 

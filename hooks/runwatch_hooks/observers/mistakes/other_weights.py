@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from runwatch.frames import Event
 from runwatch.layouts import Layout
 from runwatch.omissions import Omission
-from runwatch_hooks.rows.row import Row
 from runwatch_hooks.step.observer import StepEnd, StepNotes, StepObserver
+from runwatch_hooks.step.row import Row
 
 _OTHER: Final = 0.02
 """Relative difference of the norm, beyond what training explains, that means other weights."""

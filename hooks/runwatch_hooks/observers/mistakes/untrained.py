@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from runwatch.omissions import Omission, Why
-from runwatch_hooks.seeing.gradient_version import GradientVersion
-from runwatch_hooks.seeing.known_optimizers import KnownOptimizer, parameters_of
 from runwatch_hooks.statistics.layer_names import NamedTensor
 from runwatch_hooks.statistics.samples import sample
+from runwatch_hooks.step.gradient_marks import GradientVersion
+from runwatch_hooks.step.layers import KnownOptimizer, optimizer_parameters
 from runwatch_hooks.step.observer import (
     OptimizerStep,
     RunContext,
@@ -125,7 +125,7 @@ class Untrained(StepObserver):
         optimizer = step.optimizer
         history = self._histories.get(optimizer)
         if history is None:
-            history = self._histories[optimizer] = _GradientHistory(parameters_of(optimizer))
+            history = self._histories[optimizer] = _GradientHistory(optimizer_parameters(optimizer))
         history.num_steps += 1
         if history.silent:
             silent = [tensor for tensor in history.silent if tensor.grad is None]

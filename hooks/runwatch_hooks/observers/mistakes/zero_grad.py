@@ -18,10 +18,10 @@ from torch.utils.hooks import RemovableHandle
 
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.ranks.shards import is_hollow, local_of
-from runwatch_hooks.seeing.known_optimizers import parameters_of
-from runwatch_hooks.seeing.weak_gradients import WeakGradient, elements_of
 from runwatch_hooks.statistics.readback import Readback, Ticket
 from runwatch_hooks.statistics.samples import sample
+from runwatch_hooks.step.gradient_marks import WeakGradient, elements_of
+from runwatch_hooks.step.layers import optimizer_parameters
 from runwatch_hooks.step.observer import (
     OptimizerStep,
     RunContext,
@@ -29,7 +29,7 @@ from runwatch_hooks.step.observer import (
     StepNotes,
     StepObserver,
 )
-from runwatch_hooks.wrapping.graph_capture import is_capturing
+from runwatch_hooks.step.torch_hooks import is_capturing
 
 Follow = Callable[[Callable[[Tensor], None]], RemovableHandle]
 """A method of torch that has no types."""
@@ -68,7 +68,7 @@ class ZeroGrad(StepObserver):
         if witness is not None and witness.parameter.grad is not None:
             self._is_kept = witness.look() or self._is_kept
             return
-        found = next((one for one in parameters_of(optimizer) if one.grad is not None), None)
+        found = next((one for one in optimizer_parameters(optimizer) if one.grad is not None), None)
         if found is not None:
             if witness is not None:
                 witness.let_go()

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.hooks.recorder import RecordingLine
-from tests.hooks.seeing.loops import train
+from tests.hooks.step.loops import train
 from tests.hooks.tiny import watched
 from torch import nn
 from torch.optim import SGD

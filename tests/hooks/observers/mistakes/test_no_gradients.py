@@ -1,7 +1,7 @@
 """Layers that a program freezes are counted; those that never were trained are no layers."""
 
 from tests.hooks.recorder import RecordingLine
-from tests.hooks.seeing.loops import train
+from tests.hooks.step.loops import train
 from tests.hooks.tiny import watched
 from torch import nn
 from torch.optim import SGD

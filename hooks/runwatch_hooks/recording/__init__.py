@@ -1,1 +1,0 @@
-"""Makes the row of a step from what was given and measured, until it is handed on."""
