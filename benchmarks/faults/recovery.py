@@ -33,8 +33,7 @@ from torch import Tensor
 
 from runwatch.vocabulary import PolicyMode, RunId
 from runwatch_hooks import attach
-from runwatch_hooks.watch import StepReport, Watch
-from runwatch_hooks.watching.inert_watch import InertWatch
+from runwatch_hooks.watch import InertWatch, StepReport, Watch
 from runwatch_server.clock import Clock
 from runwatch_server.demo.client import Client
 

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import AdamW, Optimizer
 
+from runwatch_hooks.run import LiveWatch
 from runwatch_hooks.settings.options import Options
 from runwatch_hooks.step.row import Row
-from runwatch_hooks.watching.live_watch import LiveWatch
 
 CUDA: Final[Any] = torch.cuda  # torch leaves these functions without types
 BATCHES, ROWS, WIDTH = 8, 6, 16

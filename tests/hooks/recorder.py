@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from runwatch.commands import Command, Receipt
 from runwatch.frames import Event
 from runwatch.vocabulary import Phase
-from runwatch_hooks.lifecycle.run_end import Status
+from runwatch_hooks.exit_causes import Status
 from runwatch_hooks.step.row import Row
 
 

@@ -14,9 +14,9 @@ from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
+from runwatch_hooks.run import AttachedWatch
 from runwatch_hooks.step.torch_hooks import untraced_class
 from runwatch_hooks.watch import Watch
-from runwatch_hooks.watching.attached_watch import AttachedWatch
 
 pytestmark = [
     pytest.mark.slow,

@@ -17,10 +17,10 @@ from torch.optim import SGD
 from runwatch_hooks.detail import Closeup, Detail, Schedule
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.observers.mistakes.zero_grad import SAME_FOR, ZeroGrad
+from runwatch_hooks.run import LiveWatch
 from runwatch_hooks.settings.options import Options
 from runwatch_hooks.state import LrScale
 from runwatch_hooks.step.observer import OptimizerStep
-from runwatch_hooks.watching.live_watch import LiveWatch
 
 
 class Wordless(Exception):

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from runwatch_hooks.watching.live_watch import LiveWatch
+from runwatch_hooks.run import LiveWatch
 
 _TIMEOUT_S = 240
 

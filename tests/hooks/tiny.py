@@ -11,11 +11,10 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from runwatch.vocabulary import RunId
-from runwatch_hooks.attaching.training_objects import Objects
-from runwatch_hooks.attaching.watch_builder import build_watch
+from runwatch_hooks.attaching.wiring import Objects, build_watch
 from runwatch_hooks.ranks import SharedAttempt, alone
+from runwatch_hooks.run import LiveWatch
 from runwatch_hooks.settings.options import Options
-from runwatch_hooks.watching.live_watch import LiveWatch
 
 TEAM = alone(SharedAttempt(RunId("0" * 26), "0" * 26, 0.0))
 """Of one process."""

@@ -23,12 +23,11 @@ from transformers.trainer_callback import ExportableState
 
 from runwatch_hooks.adapters.keywords import Keywords, checked
 from runwatch_hooks.attaching import attach
-from runwatch_hooks.lifecycle.run_end import Status
+from runwatch_hooks.exit_causes import Status
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.step.torch_hooks import TorchSubscriptions
 from runwatch_hooks.uplink.service import sendable
-from runwatch_hooks.watch import Watch
-from runwatch_hooks.watching.inert_watch import InertWatch
+from runwatch_hooks.watch import InertWatch, Watch
 from runwatch_hooks.wraps import Arguments, Listeners
 from runwatch_hooks.wraps import Keywords as CallKeywords
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from runwatch_hooks.adapters.keywords import Keywords, checked
 from runwatch_hooks.attaching import attach
-from runwatch_hooks.lifecycle.run_end import ending_by
+from runwatch_hooks.exit_causes import ending_by
 from runwatch_hooks.watch import Watch
 
 _TAKEN: Final = {"tokens": "user/tokens"}

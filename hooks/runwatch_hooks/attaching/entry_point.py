@@ -16,26 +16,27 @@ from runwatch.frames import Scalar
 from runwatch.messages import AttemptOpen, RunOpen
 from runwatch.ulids import ulid
 from runwatch.vocabulary import RunId
-from runwatch_hooks.attaching.superseded_watches import end_former, note
-from runwatch_hooks.attaching.training_objects import (
+from runwatch_hooks.attaching.wiring import (
     Objects,
+    build_watch,
     extra_of,
     modules_of,
     optimizers_of,
     stateful_of,
     zero_optimizers_of,
 )
-from runwatch_hooks.attaching.watch_builder import build_watch
-from runwatch_hooks.attaching.zero_limits import check_zero
 from runwatch_hooks.device_health import open_sensors
 from runwatch_hooks.device_health.cuda_uuids import uuids_of
+from runwatch_hooks.ending import end_former, note
+from runwatch_hooks.errors import AttachError
 from runwatch_hooks.faults import Attaching
 from runwatch_hooks.governor import check_thinnable
 from runwatch_hooks.guard import check_guardable
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks import SharedAttempt, Team, find_world, join_team
-from runwatch_hooks.reporting.channel import Channel
-from runwatch_hooks.reporting.machine_facts import describe_machine, host_event
+from runwatch_hooks.ranks.shards import ZeroOptimizer, is_offloaded, keeps_parameters
+from runwatch_hooks.reports import Channel
+from runwatch_hooks.run import AttachedWatch
 from runwatch_hooks.settings.arguments import (
     check_state,
     config_of,
@@ -45,6 +46,7 @@ from runwatch_hooks.settings.arguments import (
     text_if_usable,
 )
 from runwatch_hooks.settings.environment import Environment, override, read_environment
+from runwatch_hooks.settings.machine_facts import describe_machine, host_event
 from runwatch_hooks.settings.options import (
     DEFAULT_ALLOW,
     DEFAULT_GOOD_AFTER,
@@ -55,9 +57,36 @@ from runwatch_hooks.settings.options import (
 from runwatch_hooks.state import Generator, HasState
 from runwatch_hooks.step.torch_hooks import untraced_class
 from runwatch_hooks.uplink import Uplink, UplinkSettings
-from runwatch_hooks.watch import Watch
-from runwatch_hooks.watching.attached_watch import AttachedWatch
-from runwatch_hooks.watching.inert_watch import InertWatch
+from runwatch_hooks.watch import InertWatch, Watch
+
+
+def check_zero(optimizers: Sequence[ZeroOptimizer], options: Options) -> None:
+    """Raises AttachError if an option cannot be honoured with one of these optimizers."""
+    for optimizer in optimizers:
+        objection = _objection_to(optimizer, options)
+        if objection:
+            raise AttachError(objection)
+
+
+def _objection_to(zero: ZeroOptimizer, options: Options) -> str:
+    """The first objection; empty if there is none."""
+    name = type(zero).__name__
+    if is_offloaded(zero):
+        return f"optimizer: found {name} with its states offloaded, wanted them on the device"
+    if options.guard:
+        return f"guard: {name} steps pieces of parameters: each rank would decide by its own"
+    if options.max_overhead is not None:
+        return f"max_overhead: {name} steps pieces of parameters, which are read at every step"
+    if options.bundles is not None:
+        return f"bundles: {name} steps pieces of parameters, of which no step can be replayed"
+    if keeps_parameters(zero):
+        return ""
+    if "rollback" in options.allow:
+        return f"allow: found rollback, and {name} (stage 3) has no parameters to put back"
+    if options.checkpoints is not None:
+        return f"checkpoints: {name} (stage 3) has no parameters to save, wanted DeepSpeed's own"
+    return ""
+
 
 log = OwnLog(__name__)
 

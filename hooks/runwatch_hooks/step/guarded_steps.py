@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from runwatch_hooks.reporting.reports import Reports
+from runwatch_hooks.reports import Reports
 from runwatch_hooks.step.row import Row
 
 

@@ -12,7 +12,7 @@ from runwatch.series import SUMMED_METRICS
 from runwatch_hooks.detail import Closeup
 from runwatch_hooks.faults import Faults
 from runwatch_hooks.own_log import OwnLog
-from runwatch_hooks.reporting.reports import Reports
+from runwatch_hooks.reports import Reports
 from runwatch_hooks.step.guarded_steps import GuardedSteps
 from runwatch_hooks.step.instruments import Instruments
 from runwatch_hooks.step.numbers import Number, ReservedNames, count, number

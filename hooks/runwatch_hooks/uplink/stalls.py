@@ -79,7 +79,7 @@ _MAX_DEPTH: Final = 400
 
 _STAGES: Final = (
     (Stage.DATA, ("/torch/utils/data/", "/torchdata/", "/site-packages/datasets/")),
-    (Stage.DATA, ("/runwatch_hooks/watching/batch_positions.py",)),
+    (Stage.DATA, ("/runwatch_hooks/loop.py",)),
     (Stage.SAVING, ("/torch/serialization.py", "/torch/distributed/checkpoint/", "/safetensors/")),
     (Stage.COLLECTIVE, ("/torch/distributed/distributed_c10d.py", "/torch/distributed/fsdp/")),
     (Stage.COLLECTIVE, ("/torch/distributed/_functional_collectives.py",)),

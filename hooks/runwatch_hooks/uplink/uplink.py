@@ -13,7 +13,7 @@ from runwatch.commands import Command, Receipt
 from runwatch.frames import Event
 from runwatch.messages import MAX_CONFIG_BYTES, AttemptClose, AttemptOpen, RunOpen
 from runwatch.vocabulary import Phase, RunId
-from runwatch_hooks.lifecycle.run_end import text_of
+from runwatch_hooks.exit_causes import text_of
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.step.row import Row
 from runwatch_hooks.uplink.backlog import FormerLives

@@ -8,8 +8,7 @@ import torch
 
 from runwatch.vocabulary import RunId
 from runwatch_hooks.adapters.accelerate import Batches
-from runwatch_hooks.watch import StepReport
-from runwatch_hooks.watching.inert_watch import InertWatch
+from runwatch_hooks.watch import InertWatch, StepReport
 
 pytestmark = pytest.mark.heavy  # it imports Accelerate
 

@@ -23,7 +23,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from runwatch.frames import Frame
 from runwatch_hooks import attach
-from runwatch_hooks.attaching.zero_limits import check_zero
+from runwatch_hooks.attaching.entry_point import check_zero
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.ranks.shards import zero_types
 from runwatch_hooks.settings.options import Options

@@ -14,12 +14,7 @@ from tests.hooks.ranks.leaving import leave
 from tests.hooks.ranks.ordered import follow_orders, write
 from torch import Tensor
 
-from runwatch_hooks.attaching.training_objects import (
-    Objects,
-    extra_of,
-    optimizers_of,
-    zero_optimizers_of,
-)
+from runwatch_hooks.attaching.wiring import Objects, extra_of, optimizers_of, zero_optimizers_of
 from runwatch_hooks.state import CheckpointStore, TrainingState
 
 

@@ -19,8 +19,7 @@ from tests.hooks.recorder import RecordingLine
 from torch.nn import functional
 
 from runwatch.vocabulary import RunId
-from runwatch_hooks.attaching.training_objects import Objects, optimizers_of
-from runwatch_hooks.attaching.watch_builder import build_watch
+from runwatch_hooks.attaching.wiring import Objects, build_watch, optimizers_of
 from runwatch_hooks.ranks import SharedAttempt, find_world, join_team
 from runwatch_hooks.settings.environment import read_environment
 from runwatch_hooks.settings.options import Options

@@ -15,8 +15,8 @@ from torch import nn
 
 from runwatch_hooks import AttachError, StepReport, attach
 from runwatch_hooks.attaching import entry_point
+from runwatch_hooks.run import LiveWatch
 from runwatch_hooks.settings.environment import Environment, read_environment
-from runwatch_hooks.watching.live_watch import LiveWatch
 
 RUN_ID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 

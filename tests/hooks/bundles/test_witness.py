@@ -17,12 +17,11 @@ from torch import Tensor
 
 from runwatch.commands import Command, Rollback
 from runwatch.vocabulary import CommandId
-from runwatch_hooks.attaching.training_objects import Objects
-from runwatch_hooks.attaching.watch_builder import build_watch
+from runwatch_hooks.attaching.wiring import Objects, build_watch
 from runwatch_hooks.bundles import Bundle, BundleError, open_bundle
 from runwatch_hooks.bundles.memory import BatchMemory
+from runwatch_hooks.run import LiveWatch
 from runwatch_hooks.settings.options import Options
-from runwatch_hooks.watching.live_watch import LiveWatch
 
 Batch = tuple[Tensor, Tensor]
 

@@ -15,8 +15,7 @@ from tests.hooks.recorder import RecordingLine
 from tests.hooks.tiny import TEAM
 from torch import nn
 
-from runwatch_hooks.attaching.training_objects import Objects
-from runwatch_hooks.attaching.watch_builder import build_watch
+from runwatch_hooks.attaching.wiring import Objects, build_watch
 from runwatch_hooks.device_health import DeviceSensors, open_sensors
 from runwatch_hooks.doctor import examine
 from runwatch_hooks.settings.options import Options

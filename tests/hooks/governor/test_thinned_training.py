@@ -10,14 +10,13 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from runwatch.nonfinite import is_absent
-from runwatch_hooks.attaching.training_objects import Objects
-from runwatch_hooks.attaching.watch_builder import build_watch
+from runwatch_hooks.attaching.wiring import Objects, build_watch
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.governor.ladder import LADDER
 from runwatch_hooks.observers.mistakes.no_gradients import BLIND_AFTER
+from runwatch_hooks.run import LiveWatch
 from runwatch_hooks.settings.options import Options
 from runwatch_hooks.step.row import Row
-from runwatch_hooks.watching.live_watch import LiveWatch
 
 THIN = Options(max_overhead=1e-9)
 CLIMB = 32 * len(LADDER)

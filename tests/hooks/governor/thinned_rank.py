@@ -20,8 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from runwatch.vocabulary import RunId
 from runwatch_hooks import attach
-from runwatch_hooks.attaching.training_objects import Objects
-from runwatch_hooks.attaching.watch_builder import build_watch
+from runwatch_hooks.attaching.wiring import Objects, build_watch
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.governor.ladder import LADDER
 from runwatch_hooks.ranks import SharedAttempt, find_world, join_team

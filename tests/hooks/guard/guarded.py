@@ -9,10 +9,9 @@ from tests.hooks.tiny import TEAM, TinyGpt, batch, tiny_gpt
 from torch import Tensor, nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
-from runwatch_hooks.attaching.training_objects import Objects
-from runwatch_hooks.attaching.watch_builder import build_watch
+from runwatch_hooks.attaching.wiring import Objects, build_watch
+from runwatch_hooks.run import LiveWatch
 from runwatch_hooks.settings.options import Guarding, Options
-from runwatch_hooks.watching.live_watch import LiveWatch
 
 Parameters = Iterable[nn.Parameter]
 Make = Callable[[Parameters], Optimizer]

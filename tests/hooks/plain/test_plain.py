@@ -20,11 +20,11 @@ from runwatch.layouts import Layer
 from runwatch.nonfinite import is_absent
 from runwatch.vocabulary import CommandId
 from runwatch_hooks.errors import AttachError
+from runwatch_hooks.loop import PATIENCE_STEPS
 from runwatch_hooks.plain import PlainRun, open_run
 from runwatch_hooks.statistics.machine_memory import MachineMemory
 from runwatch_hooks.statistics.totals import ArrayStats
 from runwatch_hooks.uplink import Uplink
-from runwatch_hooks.watching.loop_compliance import PATIENCE_STEPS
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "numpy_loop.py"
 WITHOUT_TORCH = """

@@ -17,8 +17,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 
-from runwatch_hooks.attaching.training_objects import Objects
-from runwatch_hooks.attaching.watch_builder import build_watch
+from runwatch_hooks.attaching.wiring import Objects, build_watch
 from runwatch_hooks.errors import AttachError
 from runwatch_hooks.guard import check_guardable
 from runwatch_hooks.guard.norm_past import WARM_UP

@@ -31,8 +31,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from runwatch.nonfinite import is_absent
 from runwatch.vocabulary import RunId
-from runwatch_hooks.attaching.training_objects import Objects
-from runwatch_hooks.attaching.watch_builder import build_watch
+from runwatch_hooks.attaching.wiring import Objects, build_watch
 from runwatch_hooks.ranks import SharedAttempt, find_world, join_team
 from runwatch_hooks.settings.environment import read_environment
 from runwatch_hooks.settings.options import Options

@@ -14,7 +14,7 @@ from tests.hooks.ranks.leaving import leave
 from tests.hooks.ranks.ordered import follow_orders, write
 from torch import Tensor
 
-from runwatch_hooks.attaching.training_objects import Objects
+from runwatch_hooks.attaching.wiring import Objects
 
 EXAMPLE: Final = Path(__file__).parents[3] / "examples" / "pipeline.py"
 

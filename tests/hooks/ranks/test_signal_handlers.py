@@ -12,7 +12,7 @@ from tests.hooks.ranks.parts import part_row
 from torch._C._distributed_c10d import HashStore
 
 from runwatch_hooks import wraps
-from runwatch_hooks.lifecycle.sibling_runs import _OPEN_RUNS, SiblingRun
+from runwatch_hooks.ending import _OPEN_RUNS, SiblingRun
 from runwatch_hooks.ranks import RankStore
 from runwatch_hooks.ranks.follower import Follower
 from runwatch_hooks.ranks.leader import Leader

@@ -13,8 +13,8 @@ from tests.hooks.tiny import TinyGpt, tiny_gpt, train_one, watched
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
+from runwatch_hooks.run import LiveWatch
 from runwatch_hooks.settings.options import Guarding, Options
-from runwatch_hooks.watching.live_watch import LiveWatch
 
 STEPS = 3
 """Of an epoch."""

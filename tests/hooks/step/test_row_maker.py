@@ -13,15 +13,15 @@ from tests.hooks.tiny import TEAM, watched
 from torch import nn
 from torch.optim import SGD
 
+from runwatch_hooks import ending
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.reporting.reports import Reports
+from runwatch_hooks.reports import Reports
+from runwatch_hooks.run import LiveWatch
 from runwatch_hooks.step.instruments import Instruments
 from runwatch_hooks.step.open_rows import RowAssembly, RowOutput
 from runwatch_hooks.step.own_time import OwnTime, Spans
 from runwatch_hooks.step.probe import Probe
 from runwatch_hooks.step.row_builder import RowMaker
-from runwatch_hooks.watching import shutdown
-from runwatch_hooks.watching.live_watch import LiveWatch
 
 
 class LateSpans(Spans):
@@ -95,7 +95,7 @@ def test_rows_that_do_not_come_by_the_end_are_given_up_and_counted(
 def test_a_device_that_hangs_does_not_keep_a_run_from_its_end(
     monkeypatch: pytest.MonkeyPatch, line: RecordingLine
 ) -> None:
-    monkeypatch.setattr(shutdown, "DEVICE_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(ending, "DEVICE_TIMEOUT_S", 0.01)
     model = nn.Linear(1, 1)
     watch = watched(model, SGD(model.parameters(), lr=0.1), line=line)
     monkeypatch.setattr(watch._rows, "_own_time", LateOwnTime(Faults()))

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from runwatch.stalls import MAX_CHARS, MAX_LINES, Stage, Stall
+from runwatch_hooks.loop import BatchPositions
 from runwatch_hooks.uplink.stalls import stall_of
-from runwatch_hooks.watching.batch_positions import BatchPositions
 
 
 class Gate:

@@ -17,7 +17,7 @@ from torch.optim import AdamW
 
 from runwatch_hooks import Watch, attach
 from runwatch_hooks.uplink import Uplink
-from runwatch_hooks.watching.inert_watch import InertWatch
+from runwatch_hooks.watch import InertWatch
 
 
 class Training:

@@ -14,11 +14,10 @@ from torchdata.stateful_dataloader import (  # type: ignore[import-untyped]
 
 from runwatch.commands import Command, Rollback
 from runwatch.vocabulary import CommandId
-from runwatch_hooks.attaching.training_objects import Objects
-from runwatch_hooks.attaching.watch_builder import build_watch
+from runwatch_hooks.attaching.wiring import Objects, build_watch
+from runwatch_hooks.loop import BatchPositions
+from runwatch_hooks.run import LiveWatch
 from runwatch_hooks.settings.options import Options
-from runwatch_hooks.watching.batch_positions import BatchPositions
-from runwatch_hooks.watching.live_watch import LiveWatch
 
 # torchdata 0.11 calls it when a loader is made.
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")

@@ -11,8 +11,7 @@ from tests.hooks.tiny import TEAM, tiny_gpt, train_one
 
 from runwatch.commands import Command, CommandState, Rollback
 from runwatch.vocabulary import CommandId
-from runwatch_hooks.attaching.training_objects import Objects
-from runwatch_hooks.attaching.watch_builder import build_watch
+from runwatch_hooks.attaching.wiring import Objects, build_watch
 from runwatch_hooks.settings.options import Options
 
 OPTIONS = Options(allow=("rollback",), snapshot_every=1, snapshots=12, good_after=2)

@@ -16,11 +16,10 @@ from torch import nn
 from runwatch.commands import AnyAction, Checkpoint, Command, CommandState, LowerLr, Rollback, Stop
 from runwatch.errors import InvalidInputError
 from runwatch.vocabulary import CommandId, Phase
-from runwatch_hooks.attaching.training_objects import Objects
-from runwatch_hooks.attaching.watch_builder import build_watch
+from runwatch_hooks.attaching.wiring import Objects, build_watch
 from runwatch_hooks.observers.mistakes.no_gradients import BLIND_AFTER
+from runwatch_hooks.run import LiveWatch
 from runwatch_hooks.settings.options import Options
-from runwatch_hooks.watching.live_watch import LiveWatch
 
 EVERYTHING = Options(
     allow=("checkpoint", "lower_lr", "rollback", "stop"),
@@ -254,7 +253,7 @@ def test_a_phase_is_told_and_does_not_count_as_step_time(
 ) -> None:
     training = Training(line)
     now = 0.0
-    monkeypatch.setattr("runwatch_hooks.watching.live_watch.time.monotonic", lambda: now)
+    monkeypatch.setattr("runwatch_hooks.run.time.monotonic", lambda: now)
     training.watch.step(1.0)
     now = 10.0
     with training.watch.phase("eval"):

@@ -20,11 +20,10 @@ from torchdata.stateful_dataloader import (  # type: ignore[import-untyped]
 
 from runwatch.commands import Command, Rollback
 from runwatch.vocabulary import CommandId
-from runwatch_hooks.attaching.training_objects import Objects
-from runwatch_hooks.attaching.watch_builder import build_watch
+from runwatch_hooks.attaching.wiring import Objects, build_watch
+from runwatch_hooks.run import LiveWatch
 from runwatch_hooks.settings.options import Options
 from runwatch_hooks.state.loop_state import draws_by_itself
-from runwatch_hooks.watching.live_watch import LiveWatch
 
 pytestmark = [
     # torchdata 0.11 calls it when a loader is made.

@@ -12,10 +12,10 @@ from torch.optim import SGD
 
 from runwatch.commands import AnyAction, Command, Rollback, Stop
 from runwatch.vocabulary import CommandId
+from runwatch_hooks.loop import PATIENCE_STEPS
+from runwatch_hooks.run import LiveWatch
 from runwatch_hooks.settings.options import Options
 from runwatch_hooks.watch import StepReport
-from runwatch_hooks.watching.live_watch import LiveWatch
-from runwatch_hooks.watching.loop_compliance import PATIENCE_STEPS
 
 ASKS_WHETHER: dict[str, Callable[[LiveWatch, StepReport], bool]] = {
     "by the report": lambda watch, report: report.stop,

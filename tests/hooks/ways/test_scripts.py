@@ -12,7 +12,7 @@ from tests.hooks.ways import odd_tensors, scripts, several_steps
 from tests.hooks.ways.trial import Trial, both, loss_of, mlp
 from torch.optim import SGD
 
-from runwatch_hooks.watching.inert_watch import InertWatch
+from runwatch_hooks.watch import InertWatch
 
 ALL = scripts.SCRIPTS | odd_tensors.SCRIPTS | several_steps.SCRIPTS
 

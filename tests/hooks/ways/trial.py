@@ -11,12 +11,10 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from runwatch.vocabulary import RunId
-from runwatch_hooks.attaching.training_objects import Objects, modules_of, optimizers_of
-from runwatch_hooks.attaching.watch_builder import build_watch
+from runwatch_hooks.attaching.wiring import Objects, build_watch, modules_of, optimizers_of
 from runwatch_hooks.settings.options import Options
 from runwatch_hooks.step.row import Row
-from runwatch_hooks.watch import Watch
-from runwatch_hooks.watching.inert_watch import InertWatch
+from runwatch_hooks.watch import InertWatch, Watch
 
 Norms = dict[str, float]
 

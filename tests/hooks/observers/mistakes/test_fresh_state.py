@@ -8,7 +8,7 @@ from tests.hooks.tiny import watched
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
-from runwatch_hooks.watching.live_watch import LiveWatch
+from runwatch_hooks.run import LiveWatch
 
 
 def began(optimizer: Optimizer, model: nn.Module, line: RecordingLine, step: int) -> LiveWatch:

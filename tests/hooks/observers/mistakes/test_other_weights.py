@@ -8,7 +8,7 @@ from tests.hooks.recorder import RecordingLine
 from tests.hooks.tiny import TinyGpt, tiny_gpt, train_one, watched
 from torch.optim import AdamW
 
-from runwatch_hooks.watching.live_watch import LiveWatch
+from runwatch_hooks.run import LiveWatch
 
 STEPS = 120
 

@@ -2,33 +2,95 @@
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
+from weakref import WeakMethod
 
+from msgspec import MsgspecError
 from torch import nn
 
+from runwatch.errors import InvalidInputError
 from runwatch.vocabulary import RunId
+from runwatch_hooks.boundary import Boundary
+from runwatch_hooks.ending import Lifetime, Shutdown
+from runwatch_hooks.exit_causes import Status, text_of
 from runwatch_hooks.faults import Faults
-from runwatch_hooks.lifecycle.run_end import Status, text_of
+from runwatch_hooks.guard import Guard
+from runwatch_hooks.loop import BatchPositions, LoopCompliance
 from runwatch_hooks.own_log import OwnLog
 from runwatch_hooks.ranks import Team
-from runwatch_hooks.reporting.channel import Channel
-from runwatch_hooks.reporting.progress import Progress
-from runwatch_hooks.reporting.reports import Reports
+from runwatch_hooks.reports import Channel, Progress, Reports
+from runwatch_hooks.state import ActionError, Actor
 from runwatch_hooks.step.instruments import Instruments
+from runwatch_hooks.step.observer import Observers
 from runwatch_hooks.step.open_rows import RowOutput
 from runwatch_hooks.step.probe import Probe
 from runwatch_hooks.step.row_builder import RowMaker
 from runwatch_hooks.step.torch_hooks import is_capturing
-from runwatch_hooks.watch import Loggable, StepReport, Watch
-from runwatch_hooks.watching.batch_positions import BatchPositions
-from runwatch_hooks.watching.boundary import Boundary
-from runwatch_hooks.watching.inert_watch import InertWatch
-from runwatch_hooks.watching.lifetime import Lifetime
-from runwatch_hooks.watching.loop_compliance import LoopCompliance
-from runwatch_hooks.watching.own_state import OwnState
-from runwatch_hooks.watching.shutdown import Shutdown
+from runwatch_hooks.watch import InertWatch, Loggable, StepReport, Watch
+
+# Of msgspec, an error of validation is a ValueError since 0.21 only.
+_UNLOADABLE = (KeyError, TypeError, ValueError, RuntimeError, MsgspecError, ActionError)
+
+
+class OwnState:
+    """The next step, the actor's journal and LR scale, the guard's past, the observers' states."""
+
+    def __init__(
+        self,
+        run_id: RunId,
+        progress: Progress,
+        actor: Actor,
+        guard: Guard | None,
+        observers: Observers,
+    ) -> None:
+        self._run_id = run_id
+        self._progress = progress
+        self._actor = actor
+        self._guard = guard
+        self._observers = observers
+
+    def save(self, *, does_device_hang: bool) -> dict[str, object]:
+        """The state as JSON values. The guard's lies on the device: if that hangs, it is left out,
+        as reading it would hang too."""
+        guard = None if does_device_hang else self._guard
+        return {
+            "run_id": self._run_id,
+            "next_step": self._progress.next_step,
+            "actor": self._actor.state_dict(),
+            "guard": {} if guard is None else guard.state_dict(),
+            **self._observers.state_dict(),
+        }
+
+    def load(self, saved: Mapping[str, object]) -> None:
+        """Raises InvalidInputError, with nothing changed, if it is not what `save` returned."""
+        next_step, actor = saved.get("next_step"), saved.get("actor")
+        past = saved.get("guard", {})
+        is_whole = isinstance(actor, dict | None) and isinstance(past, dict)
+        if not isinstance(next_step, int) or not is_whole:
+            raise InvalidInputError(
+                f"state_dict: found the keys {sorted(saved)}, wanted what a watch returned"
+            )
+        try:
+            self._load(cast("dict[str, object] | None", actor), cast("dict[str, object]", past))
+        except _UNLOADABLE as error:
+            found = f"{type(error).__name__}: {error}"
+            raise InvalidInputError(
+                f"state_dict: found {found}, wanted what a watch returned"
+            ) from error
+        self._progress.next_step = next_step
+        self._observers.load_state_dict(saved, next_step)
+
+    def _load(self, actor: dict[str, object] | None, past: dict[str, object]) -> None:
+        """Load both states, or neither if one of them does not fit."""
+        if actor is not None:  # None: the state comes from a run that was not watched
+            self._actor.check_state_dict(actor)
+        if self._guard is not None:
+            self._guard.load_state_dict(past)
+        if actor is not None:
+            self._actor.load_state_dict(actor)
+
 
 log = OwnLog(__name__)
 
@@ -296,3 +358,100 @@ class LiveWatch(Watch):
                 detail = {"of_step": self._boundary.fault_step, "batches": num_left_out}
                 self._reports.tell_event(step, "batches_left_out", time.time(), detail)
         return rolled_back_to
+
+
+# The watch that `attach` returns: a proxy that releases everything when the run ends. A program,
+# such as a notebook, may keep a watch long after the run. Without this, it would keep the model,
+# the optimizer and all snapshots in memory.
+
+
+class AttachedWatch(Watch):
+    """Forwards every call to a LiveWatch, and after the run's end to an InertWatch.
+
+    If a signal handler ends the run in the middle of a call, that call still finishes on the
+    LiveWatch.
+    """
+
+    def __init__(self, live: LiveWatch) -> None:
+        self.run_id = live.run_id
+        self._num_boundaries = 0
+        self._watch: LiveWatch | InertWatch = live
+        self._num_faults = 0
+        let_go = WeakMethod(self._let_go)  # a strong one would keep a dropped watch alive
+
+        def on_end() -> None:
+            if (found := let_go()) is not None:
+                found()
+
+        live.lifetime.on_end = on_end
+
+    @property
+    def next_step(self) -> int:
+        return self._watch.next_step
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._watch.is_stopping
+
+    @property
+    def num_faults(self) -> int:
+        """The number of the hook's faults that were kept from the training."""
+        watch = self._watch
+        return watch.num_faults if isinstance(watch, LiveWatch) else self._num_faults
+
+    def step(
+        self,
+        loss: Loggable | None = None,
+        *,
+        tokens: int | None = None,
+        **metrics: Loggable,
+    ) -> StepReport:
+        self._num_boundaries += 1
+        return self._watch.step(loss, tokens=tokens, **metrics)
+
+    def batches(self, loader: Iterable[_Batch]) -> Iterator[_Batch]:
+        return self._watch.batches(loader)
+
+    def log(self, **metrics: Loggable) -> None:
+        self._watch.log(**metrics)
+
+    def note_batch(self, batch: object) -> None:
+        self._watch.note_batch(batch)
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        return self._watch.phase(name)
+
+    def resume(self) -> int | None:
+        return self._watch.resume()
+
+    def state_dict(self) -> dict[str, object]:
+        return self._watch.state_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
+        self._watch.load_state_dict(state_dict)
+
+    def finish(self, status: Status = "finished", *, reason: str = "") -> None:
+        self._watch.finish(status, reason=reason)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "AttachedWatch":
+        """The same watch: a program that copies the object holding it still trains one run."""
+        return self
+
+    def __reduce__(self) -> tuple[type[InertWatch], tuple[RunId]]:
+        """Unpickles as an InertWatch: another process does not watch this run."""
+        return InertWatch, (self.run_id,)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._watch.__exit__(kind, error, traceback)
+
+    def _let_go(self) -> None:
+        """The run has ended and everything is sent: release what it used."""
+        live = self._watch
+        if isinstance(live, LiveWatch):
+            self._num_faults = live.num_faults
+            self._watch = InertWatch(live.run_id, live.state_dict(), is_stopping=live.is_stopping)

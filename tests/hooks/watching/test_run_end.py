@@ -17,7 +17,7 @@ from tests.hooks.tiny import tiny_gpt, watched
 from tests.hooks.uplink.stub_service import TOKEN, StubService, serving
 from torch.distributed import DistBackendError
 
-from runwatch_hooks.lifecycle.run_end import Fatal, RememberedExit, ending_by, fatal_of, reason_of
+from runwatch_hooks.exit_causes import Fatal, RememberedExit, ending_by, fatal_of, reason_of
 
 
 @pytest.fixture

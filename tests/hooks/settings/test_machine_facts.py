@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 
-from runwatch_hooks.reporting.machine_facts import describe_machine, host_event
+from runwatch_hooks.settings.machine_facts import describe_machine, host_event
 
 
 def test_a_trainer_says_where_it_runs_and_as_whom() -> None:
@@ -33,7 +33,7 @@ def test_a_user_without_a_name_is_left_out() -> None:
     program = (
         "import os, pwd\n"
         "pwd.getpwuid = lambda number: {}[number]\n"
-        "from runwatch_hooks.reporting.machine_facts import describe_machine\n"
+        "from runwatch_hooks.settings.machine_facts import describe_machine\n"
         "print('user' in describe_machine())\n"
     )
     named = ("LOGNAME", "USER", "LNAME", "USERNAME")

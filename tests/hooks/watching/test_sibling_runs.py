@@ -11,7 +11,7 @@ from tests.waiting import until
 from torch.optim import SGD
 
 from runwatch.vocabulary import Phase
-from runwatch_hooks.lifecycle import sibling_runs
+from runwatch_hooks import ending
 
 
 class Fold:
@@ -44,7 +44,7 @@ def folds() -> Iterator[tuple[Fold, Fold]]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """One is idle as soon as the other trains."""
-    monkeypatch.setattr(sibling_runs, "IDLE_AFTER_S", 0.0)
+    monkeypatch.setattr(ending, "IDLE_AFTER_S", 0.0)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -1,1 +1,0 @@
-"""How a run ends: with its block, its program or its thread, or because another run follows."""

@@ -1,1 +1,0 @@
-"""The implementations of `Watch`: what is done at each boundary, at the beginning, at the end."""
