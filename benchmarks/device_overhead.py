@@ -37,7 +37,7 @@ from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
 from runwatch_hooks import Watch, attach
-from runwatch_hooks.demo.model import GPT, Shape
+from runwatch_hooks.demo.training import GPT, Shape
 
 _CUDA: Final[Any] = torch.cuda  # torch leaves these functions without types
 

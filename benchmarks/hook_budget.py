@@ -20,7 +20,7 @@ from benchmarks.harness import Service, machine, markdown_table, running_service
 from benchmarks.hook_overhead import BUDGET, LOWEST_PRIORITY, MODELS, Watched
 
 from runwatch_hooks import attach
-from runwatch_hooks.demo.model import GPT
+from runwatch_hooks.demo.training import GPT
 from runwatch_hooks.governor.ladder import LADDER
 from runwatch_hooks.reading import connect
 

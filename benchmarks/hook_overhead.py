@@ -30,7 +30,7 @@ from benchmarks.hook_variants import Bare, ComposerNorms, Foreach, NaiveItem, Va
 from torch import Tensor, nn
 
 from runwatch_hooks import Watch, attach
-from runwatch_hooks.demo.model import GPT, Shape
+from runwatch_hooks.demo.training import GPT, Shape
 
 MODELS: Final = {
     "gpt-12x384": Shape(vocabulary=65, context=256, width=384, heads=6, blocks=12),

@@ -28,7 +28,7 @@ from benchmarks.harness import Service, machine, markdown_table, quantile, runni
 from benchmarks.hook_overhead import BATCH, LOWEST_PRIORITY, MODELS, Watched
 
 from runwatch_hooks import attach
-from runwatch_hooks.demo.model import GPT
+from runwatch_hooks.demo.training import GPT
 
 _READY_S: Final = 180.0
 

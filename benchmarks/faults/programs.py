@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import (
     StepLR,
 )
 
-from runwatch_hooks.demo.corpus import batch_at, read_corpus
+from runwatch_hooks.demo.training import batch_at, read_corpus
 
 STEPS: Final = 900
 """How long a program trains: past the steps before which some rules do not look."""

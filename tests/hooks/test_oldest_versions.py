@@ -11,7 +11,7 @@ import pytest
 import runwatch
 import runwatch_hooks
 from runwatch.findings import Finding, Verdict
-from runwatch_hooks.doctor.surroundings import version_of
+from runwatch_hooks.doctor.examination import version_of
 from runwatch_hooks.oldest_versions import fault_of_version
 
 OURS = [Path(package.__file__ or "").parents[1] for package in (runwatch, runwatch_hooks)]

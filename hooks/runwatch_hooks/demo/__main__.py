@@ -18,8 +18,14 @@ import torch
 
 from runwatch.nonfinite import to_json
 from runwatch_hooks import attach
-from runwatch_hooks.demo.corpus import read_corpus
-from runwatch_hooks.demo.training import Fault, Setting, Training, train_alone, train_watched
+from runwatch_hooks.demo.training import (
+    Fault,
+    Setting,
+    Training,
+    read_corpus,
+    train_alone,
+    train_watched,
+)
 from runwatch_hooks.watch import StepReport
 
 MODES = ("clean", "unprotected", "protected")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runwatch_hooks.demo.corpus import ALPHABET, batch_at, read_corpus
+from runwatch_hooks.demo.training import ALPHABET, batch_at, read_corpus
 
 
 def test_a_letter_outside_the_alphabet_is_read_as_a_question_mark(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import runwatch_hooks
 from runwatch.findings import Finding, Verdict
 from runwatch_hooks.doctor import examine
 from runwatch_hooks.doctor.accelerators import accelerators
-from runwatch_hooks.doctor.surroundings import check_environment, check_spool
+from runwatch_hooks.doctor.examination import check_environment, check_spool
 from runwatch_hooks.oldest_versions import OLDEST
 from runwatch_hooks.plain import open_run
 
