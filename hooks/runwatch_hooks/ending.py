@@ -156,12 +156,6 @@ class WeakOwner(Generic[_Owner]):
         return call
 
 
-# Several open runs in one program that trains one after another, such as folds or trials. While a
-# later run trains, the earlier ones are idle: no step of them is due, although nobody ended them.
-# The service must hear that, or it would alert on each as overdue. A run whose watch the program
-# has dropped, as when a notebook cell is run again, ends instead, because nothing can step it any
-# more.
-
 IDLE_AFTER_S: Final = 15.0
 """A run is idle after this long without a step while another run makes steps. Models trained in
 alternation, such as a GAN's critic and generator, wait for each other far less, and the alert on
@@ -169,7 +163,14 @@ a missing step (StepOverdue) fires after 60 s at the earliest."""
 
 
 class SiblingRun:
-    """One open run among the others of its process."""
+    """One open run among the others of its process.
+
+    Several open runs in one program that trains one after another, such as folds or trials. While a
+    later run trains, the earlier ones are idle: no step of them is due, although nobody ended them.
+    The service must hear that, or it would alert on each as overdue. A run whose watch the program
+    has dropped, as when a notebook cell is run again, ends instead, because nothing can step it any
+    more.
+    """
 
     def __init__(
         self, on_idle: Callable[[], None], is_let_go: Callable[[], bool], on_end: Callable[[], None]

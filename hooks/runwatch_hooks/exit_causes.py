@@ -199,15 +199,13 @@ class EndsWithItsBlock(ABC):
         """Called with the exception that ends the training, before `finish`. Must not raise."""
 
 
-# Remembers the exception that ends the program, for use in exit handlers. A training that stops
-# itself with `sys.exit(1)`, say because its loss is NaN, has failed. By the time `atexit` handlers
-# run, Python no longer knows of a SystemExit, so it is noted on its way.
-
-
 class CalledExits:
     """Notes exits by wrapping `sys.exit`, `exit` and `quit`, on Python 3.11.
 
     `raise SystemExit(1)` is not noticed: Python 3.11 has no means to observe it.
+
+    A training that stops itself with `sys.exit(1)`, say because its loss is NaN, has failed. By the
+    time `atexit` handlers run, Python no longer knows of a SystemExit, so it is noted on its way.
     """
 
     def __init__(self) -> None:

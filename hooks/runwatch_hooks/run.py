@@ -360,16 +360,15 @@ class LiveWatch(Watch):
         return rolled_back_to
 
 
-# The watch that `attach` returns: a proxy that releases everything when the run ends. A program,
-# such as a notebook, may keep a watch long after the run. Without this, it would keep the model,
-# the optimizer and all snapshots in memory.
-
-
 class AttachedWatch(Watch):
     """Forwards every call to a LiveWatch, and after the run's end to an InertWatch.
 
     If a signal handler ends the run in the middle of a call, that call still finishes on the
     LiveWatch.
+
+    The watch that `attach` returns: a proxy that releases everything when the run ends. A program,
+    such as a notebook, may keep a watch long after the run. Without this, it would keep the model,
+    the optimizer and all snapshots in memory.
     """
 
     def __init__(self, live: LiveWatch) -> None:

@@ -37,10 +37,6 @@ from runwatch_hooks.state import HasState
 from runwatch_hooks.step.numbers import number
 from runwatch_hooks.watch import Loggable, StepReport, Watch
 
-# Saves a watch's own state in the folders that `accelerator.save_state` writes. It is in a file of
-# its own, which may be absent. Accelerate counts the files of registered objects, and would refuse
-# a folder from before the training was watched, or from a run no longer watched.
-
 log = OwnLog(__name__)
 
 NAME: Final = "runwatch.json"
@@ -51,7 +47,12 @@ _State = Mapping[str, object]
 
 
 class WatchInFolders:
-    """Saves and loads a watch's state with everything else. Failures are only logged."""
+    """Saves and loads a watch's state with everything else. Failures are only logged.
+
+    Saves a watch's own state in the folders that `accelerator.save_state` writes. It is in a file
+    of its own, which may be absent. Accelerate counts the files of registered objects, and would
+    refuse a folder from before the training was watched, or from a run no longer watched.
+    """
 
     def __init__(self, accelerator: Accelerator, watch: Watch, run: str) -> None:
         self._accelerator = accelerator

@@ -24,9 +24,6 @@ from torch.nn import functional
 
 from runwatch_hooks.watch import StepReport, Watch
 
-# A character-level GPT of the smallest kind that still learns to spell. Shapes: B batch, T
-# positions, D width, H heads, d width of a head, V letters.
-
 _LOGIT_CAP: Final = 15.0
 """Limit on the logits, as in Gemma 2, so that a ruined run ends with a bad loss and not with
 NaN."""
@@ -34,7 +31,11 @@ NaN."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Sizes of the model."""
+    """Sizes of the model.
+
+    A character-level GPT of the smallest kind that still learns to spell. Shapes: B batch, T
+    positions, D width, H heads, d width of a head, V letters.
+    """
 
     vocabulary: int
     context: int = 64

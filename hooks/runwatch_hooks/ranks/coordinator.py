@@ -52,9 +52,6 @@ class Patience:
                 raise ValueError(f"{name}: found {getattr(self, name)}, wanted more than 0")
 
 
-# Making a promise and passing a turn are serialised by one lock, so a promise is never about a
-# turn that was already passed.
-
 MAX_TURNS_AHEAD: Final = 1000
 _WEIGHT_OF_LAST: Final = 0.2
 """Weight of the last turn in the moving average of turn times."""
@@ -66,7 +63,11 @@ must first get the state for a rollback to that step ready."""
 
 @dataclass(slots=True, eq=False)
 class Round:
-    """One command under way, on this rank."""
+    """One command under way, on this rank.
+
+    Making a promise and passing a turn are serialised by one lock, so a promise is never about a
+    turn that was already passed.
+    """
 
     number: int
     proposal: Proposal

@@ -78,11 +78,6 @@ def _along(tensor: Tensor, place: Sequence[int], *, replicated: bool) -> tuple[i
     return tuple(sorted(int(rank) for rank in shared.device_mesh.mesh[index].reshape(-1).tolist()))
 
 
-# DeepSpeed's ZeRO. From stage 1 on, each rank steps its own stretch of a flat buffer, in full
-# precision. At stage 3 no rank keeps more than its part of the parameter itself either. DeepSpeed
-# is accessed through `sys.modules`, so that it is not imported in programs without it. Nothing is
-# gathered: `safe_get_full_grad` would be a collective for each parameter at each step.
-
 _HOMES: Final = {
     "deepspeed.runtime.zero.stage_1_and_2": "DeepSpeedZeroOptimizer",
     "deepspeed.runtime.zero.stage3": "DeepSpeedZeroOptimizer_Stage3",
@@ -90,7 +85,13 @@ _HOMES: Final = {
 
 
 class ZeroOptimizer(Protocol):
-    """The optimizer that `deepspeed.initialize` returns, as far as it is used here."""
+    """The optimizer that `deepspeed.initialize` returns, as far as it is used here.
+
+    DeepSpeed's ZeRO. From stage 1 on, each rank steps its own stretch of a flat buffer, in full
+    precision. At stage 3 no rank keeps more than its part of the parameter itself either. DeepSpeed
+    is accessed through `sys.modules`, so that it is not imported in programs without it. Nothing is
+    gathered: `safe_get_full_grad` would be a collective for each parameter at each step.
+    """
 
     optimizer: Optimizer
     """Torch's optimizer, which steps this rank's stretches group by group."""

@@ -145,13 +145,13 @@ class ExitGate:
         self._is_shut = False
 
 
-# StoreError
-# ├── StoreLostError      the store cannot be reached: its host has exited, or the network failed
-# └── StoreTimeoutError   the expected key was not put in time
-
-
 class StoreError(Exception):
-    """The ranks could not communicate."""
+    """The ranks could not communicate.
+
+    StoreError
+    ├── StoreLostError      the store cannot be reached: its host has exited, or the network failed
+    └── StoreTimeoutError   the expected key was not put in time
+    """
 
 
 class StoreLostError(StoreError):
@@ -162,16 +162,17 @@ class StoreTimeoutError(StoreError):
     """No rank put the key in time."""
 
 
-# One client is one connection, and a waiting call blocks it. So each thread uses a `clone`, and
-# torch.distributed's own calls never queue behind one of the hook's.
-
 _POLL_S: Final = 0.02
 _GATE: Final = ExitGate(timeout_s=5.0)
 """No call here waits for another rank: one that takes longer has lost the store's host."""
 
 
 class RankStore:
-    """Keys under one prefix. Every method raises StoreLostError if the store cannot be reached."""
+    """Keys under one prefix. Every method raises StoreLostError if the store cannot be reached.
+
+    One client is one connection, and a waiting call blocks it. So each thread uses a `clone`, and
+    torch.distributed's own calls never queue behind one of the hook's.
+    """
 
     def __init__(self, store: Store, prefixes: tuple[str, ...] = ()) -> None:
         self._connection = store

@@ -244,14 +244,14 @@ def _kind_of(tensor: Tensor) -> str:
     return "NaN" if bool(tensor.isnan().any()) else "Inf"
 
 
-# Errors of a replay.
-#
-# RunwatchError (runwatch.errors)
-# └── InvalidInputError (ValueError)
-#     └── ReplayError      a program that does not fit the bundle, or cannot be run
-
-
 class ReplayError(InvalidInputError):
-    """The message names the place, what was found and what was wanted."""
+    """The message names the place, what was found and what was wanted.
+
+    Errors of a replay.
+
+    RunwatchError (runwatch.errors)
+    └── InvalidInputError (ValueError)
+        └── ReplayError      a program that does not fit the bundle, or cannot be run
+    """
 
     code = "invalid_replay"

@@ -77,17 +77,18 @@ class ProcessRng:
             torch.cuda.set_rng_state_all(cuda)
 
 
-# The loader creates its iterator when it is asked for its state, and again after a state was
-# loaded. A new iterator draws its seeds, from torch's global generator or its own. So asking for
-# the position would change the random numbers of the training.
-
 _ITERATOR: Final = "_iterator"
 _NEXT: Final = "next_iter_state"
 _NOBODYS: Final = "_runwatch_attribute_of_nobody"
 
 
 class LoaderPosition:
-    """A StatefulDataLoader with its generators, as an object with state."""
+    """A StatefulDataLoader with its generators, as an object with state.
+
+    The loader creates its iterator when it is asked for its state, and again after a state was
+    loaded. A new iterator draws its seeds, from torch's global generator or its own. So asking for
+    the position would change the random numbers of the training.
+    """
 
     def __init__(self, loader: HasState) -> None:
         self._loader = loader

@@ -37,20 +37,21 @@ from runwatch_hooks.step.optimizer_steps import (
 from runwatch_hooks.step.torch_hooks import Uncopied, is_capturing
 from runwatch_hooks.wraps import Arguments, Keywords
 
-# Replaced rates are put back as the same object, or as the same bits in the same tensor. If other
-# code has set another rate meanwhile, that one stays: after a step that raised, a schedule may
-# have moved.
-#
-# If the optimizer changed the rate in its own step, there are two cases. Either it changed the
-# scaled rate, and the same change must be made to the schedule's. Or it contains a schedule and
-# wrote an unscaled rate. They cannot be told apart with certainty, so the rate it left is compared
-# with both, and the nearer one decides: a single step changes rates only a little.
-
 Group = dict[str, object]
 
 
 class ScaledRates:
-    """The rates of one optimizer, during one step."""
+    """The rates of one optimizer, during one step.
+
+    Replaced rates are put back as the same object, or as the same bits in the same tensor. If other
+    code has set another rate meanwhile, that one stays: after a step that raised, a schedule may
+    have moved.
+
+    If the optimizer changed the rate in its own step, there are two cases. Either it changed the
+    scaled rate, and the same change must be made to the schedule's. Or it contains a schedule and
+    wrote an unscaled rate. They cannot be told apart with certainty, so the rate it left is
+    compared with both, and the nearer one decides: a single step changes rates only a little.
+    """
 
     def __init__(self) -> None:
         self._scale = 1.0

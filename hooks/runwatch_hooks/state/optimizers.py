@@ -1,4 +1,13 @@
-"""An optimizer's training state: every state tensor and every hyperparameter."""
+"""An optimizer's training state: every state tensor and every hyperparameter.
+
+State may be kept outside `state`, in attributes or in an optimizer that is wrapped. Torch's
+`state_dict` contains neither, and research code often uses both. SAM and Lookahead step another
+optimizer, which holds the moments; others count steps in `self.t`, or keep slow weights in a list.
+If a rollback did not restore these, training would continue from a mixture of two steps.
+
+Attributes are restored only in the process that captured them. After a restart the program may have
+built its optimizer with other options or on another rank, and options are attributes as well.
+"""
 
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,16 +23,6 @@ from runwatch_hooks.ranks.shards import is_sharded
 from runwatch_hooks.state.outcomes import StateMismatchError
 from runwatch_hooks.state.tree import HostCopies, InPlace, Mapped, is_plain_value, tensors_in
 from runwatch_hooks.step.layers import optimizer_parameters, steps_as_torchs_own
-
-# State outside `state`, in attributes or in an optimizer that is wrapped: torch's `state_dict`
-# contains neither, and research code often uses both. SAM and Lookahead step
-# another optimizer, which holds the moments; others count steps in `self.t`, or keep slow weights
-# in a list. If a rollback did not restore these, training would continue from a mixture of two
-# steps.
-#
-# Attributes are restored only in the process that captured them. After a restart the program may
-# have built its optimizer with other options or on another rank, and options are attributes as
-# well.
 
 _THIS_PROCESS: Final = secrets.token_hex(8)
 """Identifies the process. Not its pid, which a later process may be given again."""

@@ -40,17 +40,17 @@ def event_of(
     return Event(step, kind, now, told)
 
 
-# ActionError (RunwatchError)
-# ├── StateMismatchError       a saved state does not fit the live objects
-# ├── NotPlainError            a value that cannot be written to disk without pickling a class
-# ├── CheckpointError          a checkpoint that cannot be written
-# │   └── DamagedCheckpointError   one that cannot be read back as it was written
-# ├── NoGoodStateError         nothing to roll back to
-# └── LrScaleError             an optimizer whose learning rate cannot be scaled
-
-
 class ActionError(RunwatchError):
-    """An action that failed and changed nothing."""
+    """An action that failed and changed nothing.
+
+    ActionError (RunwatchError)
+    ├── StateMismatchError       a saved state does not fit the live objects
+    ├── NotPlainError            a value that cannot be written to disk without pickling a class
+    ├── CheckpointError          a checkpoint that cannot be written
+    │   └── DamagedCheckpointError   one that cannot be read back as it was written
+    ├── NoGoodStateError         nothing to roll back to
+    └── LrScaleError             an optimizer whose learning rate cannot be scaled
+    """
 
 
 class StateMismatchError(ActionError):

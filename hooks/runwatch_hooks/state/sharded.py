@@ -17,9 +17,6 @@ from runwatch_hooks.state.training_state import TrainingState
 from runwatch_hooks.state.tree import Mapped
 from runwatch_hooks.step.layers import optimizer_parameters
 
-# Each saved part records which indices of the whole tensor it holds along each dimension. The same
-# is computed for the live tensor to be filled, and the overlaps are copied.
-
 Runs = tuple[tuple[int, int], ...]
 """(first, length) of ranges of consecutive indices, in their order in memory."""
 
@@ -31,7 +28,11 @@ _Overlap = tuple[int, int, int]
 
 
 class Scattered:
-    """The parts of one tensor. A part held by several replicas is kept once."""
+    """The parts of one tensor. A part held by several replicas is kept once.
+
+    Each saved part records which indices of the whole tensor it holds along each dimension. The
+    same is computed for the live tensor to be filled, and the overlaps are copied.
+    """
 
     def __init__(self, shape: Sequence[int], dtype: torch.dtype) -> None:
         self.shape = tuple(shape)

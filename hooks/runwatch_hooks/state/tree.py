@@ -90,10 +90,6 @@ def _repeats(tensor: Tensor, repeated: Sequence[int]) -> bool:
     return is_same(_once(tensor, repeated).expand_as(tensor), tensor)
 
 
-# A scheduler may hold another scheduler, and that one its optimizer; an optimizer's group may name
-# the module that it steps. If these were copied as well, a schedule would move the learning rate
-# of a copy after a rollback.
-
 _Value = TypeVar("_Value")
 
 Living = Callable[[], Iterable[object]]
@@ -103,7 +99,12 @@ _UNCHANGING: Final = (bool, int, float, complex, str, bytes, type(None))
 
 
 class OwnCopies:
-    """The deep copies of one capture or restore. An object that occurs twice is copied once."""
+    """The deep copies of one capture or restore. An object that occurs twice is copied once.
+
+    A scheduler may hold another scheduler, and that one its optimizer; an optimizer's group may
+    name the module that it steps. If these were copied as well, a schedule would move the learning
+    rate of a copy after a rollback.
+    """
 
     def __init__(self, living: Living) -> None:
         self._living = living

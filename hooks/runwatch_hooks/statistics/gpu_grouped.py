@@ -30,9 +30,6 @@ from runwatch_hooks.statistics.readback import (
 )
 from runwatch_hooks.statistics.samples import TorchSamples, shares_of
 
-# Torch operations need a dozen launches: strided elements are gathered from few tensors at a time,
-# and their sums need several scans.
-
 _KERNELS: Final[Any] = kernels
 """Any, because type checkers cannot follow Triton's language."""
 
@@ -41,7 +38,11 @@ _SAMPLE_BLOCK: Final = 1024
 
 
 class GroupedSamples:
-    """Implements `DeviceSamples` for `kernels.SAMPLED_TYPES`. Raises whatever Triton raises."""
+    """Implements `DeviceSamples` for `kernels.SAMPLED_TYPES`. Raises whatever Triton raises.
+
+    Torch operations need a dozen launches: strided elements are gathered from few tensors at a
+    time, and their sums need several scans.
+    """
 
     def __init__(self, tensors: Sequence[Tensor], samples: Sequence[Tensor]) -> None:
         device = samples[0].device

@@ -56,15 +56,16 @@ class DeviceReader(Protocol):
         ...
 
 
-# Each gradient is read twice, for its norm and its greatest magnitude. A third reading is avoided:
-# `nonfinite` is 1 if the greatest magnitude is non-finite (norm and magnitude are then NaN or
-# infinite themselves), and zeros are counted in a sample of 1024 elements.
-
 _TORCH: Final[Any] = torch  # its foreach operations have no public names
 
 
 class ForeachReader:
-    """Implements `DeviceReader` in a few launches, however many tensors there are."""
+    """Implements `DeviceReader` in a few launches, however many tensors there are.
+
+    Each gradient is read twice, for its norm and its greatest magnitude. A third reading is
+    avoided: `nonfinite` is 1 if the greatest magnitude is non-finite (norm and magnitude are then
+    NaN or infinite themselves), and zeros are counted in a sample of 1024 elements.
+    """
 
     def read(self, flats: Sequence[Tensor]) -> Tensor:
         greatest = norms_of(flats, torch.inf)

@@ -28,15 +28,16 @@ from runwatch_hooks.statistics.layer_names import (
 )
 from runwatch_hooks.step.row import Sharing
 
-# Weak references to a run's optimizers, so that dropped ones release their state. A loop may
-# create a new optimizer for each epoch. The moments of Adam are twice the size of the model, and
-# no accelerator has room for those of every epoch.
-
 Groups = list[dict[str, Any]]
 
 
 class KnownOptimizer:
-    """An optimizer whose parameter groups stay known after it is gone: they belong to the model."""
+    """An optimizer whose parameter groups stay known after it is gone: they belong to the model.
+
+    Weak references to a run's optimizers, so that dropped ones release their state. A loop may
+    create a new optimizer for each epoch. The moments of Adam are twice the size of the model, and
+    no accelerator has room for those of every epoch.
+    """
 
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = ref(optimizer)

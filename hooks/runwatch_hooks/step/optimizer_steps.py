@@ -28,12 +28,6 @@ from torch.utils.hooks import RemovableHandle
 from runwatch_hooks.step.torch_hooks import Uncopied, untraced
 from runwatch_hooks.wraps import Arguments, Keywords
 
-# All of the hook's global optimizer step hooks, registered with torch as a single one. Torch
-# iterates over its global hooks at each step, and raises into the training if one is added or
-# removed meanwhile: by a run that begins or ends in another thread, or by a part of the hook that
-# switches itself off after a fault. So torch gets one pre-hook and one post-hook, which stay from
-# the first listener to the last and call all listeners. torch.compile does not trace them.
-
 StepHook = Callable[[Optimizer, Arguments, Keywords], tuple[Arguments, Keywords] | None]
 """Before a step, it may return changed arguments; after a step, its result is ignored."""
 
@@ -42,7 +36,14 @@ _STEP: Final = "profile_hook_step.<locals>.wrapper"
 
 
 class _Stand:
-    """The listeners before steps, or those after steps, in the order of registration."""
+    """The listeners before steps, or those after steps, in the order of registration.
+
+    All of the hook's global optimizer step hooks, registered with torch as a single one. Torch
+    iterates over its global hooks at each step, and raises into the training if one is added or
+    removed meanwhile: by a run that begins or ends in another thread, or by a part of the hook that
+    switches itself off after a fault. So torch gets one pre-hook and one post-hook, which stay from
+    the first listener to the last and call all listeners. torch.compile does not trace them.
+    """
 
     def __init__(self, register: Callable[..., RemovableHandle]) -> None:
         self._register = register
@@ -264,15 +265,15 @@ def _take_out(hooks: Hooks, ours: Callable[..., Any]) -> None:
         del hooks[number]
 
 
-# Finds the outermost of nested calls of one optimizer's `step`. A subclass may call its parent's
-# `step`, and torch's hooks run for both. Calls are counted by the hooks and checked against the
-# call stack, because a step that raises runs its pre-hook and never its post-hook. No frame is
-# kept for this: it would keep alive the failed step's variables, such as the batch that did not
-# fit into memory.
-
-
 class NestedSteps:
-    """The steps in progress. To be called by step hooks, at each step."""
+    """The steps in progress. To be called by step hooks, at each step.
+
+    Finds the outermost of nested calls of one optimizer's `step`. A subclass may call its parent's
+    `step`, and torch's hooks run for both. Calls are counted by the hooks and checked against the
+    call stack, because a step that raises runs its pre-hook and never its post-hook. No frame is
+    kept for this: it would keep alive the failed step's variables, such as the batch that did not
+    fit into memory.
+    """
 
     def __init__(self) -> None:
         self._depths: dict[int, int] = {}
@@ -321,14 +322,14 @@ def followed_by(
     return (args[0], evaluate, *args[2:]), kwargs
 
 
-# Detects optimizers that delegate their step to another: `ZeroRedundancyOptimizer`, SAM. Both run
-# torch's hooks and hold the same parameters, but the two calls are one step. It is read at the
-# inner call, which changes the parameters.
-
-
 class HandedSteps:
     """The steps in progress, of all optimizers. To be called by step hooks, at the outermost step
-    of each optimizer; `slots` are those of its parameters."""
+    of each optimizer; `slots` are those of its parameters.
+
+    Detects optimizers that delegate their step to another: `ZeroRedundancyOptimizer`, SAM. Both run
+    torch's hooks and hold the same parameters, but the two calls are one step. It is read at the
+    inner call, which changes the parameters.
+    """
 
     def __init__(self) -> None:
         self._under_way: list[_Step] = []

@@ -46,10 +46,6 @@ class Jumps:
         return num_seen > _MIN_STEPS and not value <= _FACTOR * average
 
 
-# Tells how far the next loss is from one in half precision. In bfloat16 a loss of 10.8 is a
-# multiple of 1/16, so that rows repeat one while it falls. Rules about a frozen loss read
-# `loss_resolution`.
-
 _MOST_BITS: Final = max(NUM_BITS.values())
 _LEAST_LOSSES: Final = 8
 """A loss of few bits is one in half precision only if all are: 2.5 is a number like others."""
@@ -57,7 +53,12 @@ _LEAST_LOSSES: Final = 8
 
 class LossSpacing:
     """Recognises the type by the losses that it has been shown, since a program may pass on
-    `loss.item()`."""
+    `loss.item()`.
+
+    Tells how far the next loss is from one in half precision. In bfloat16 a loss of 10.8 is a
+    multiple of 1/16, so that rows repeat one while it falls. Rules about a frozen loss read
+    `loss_resolution`.
+    """
 
     def __init__(self) -> None:
         self._num_bits = 0

@@ -24,17 +24,18 @@ from runwatch_hooks.step.step_reading import Reading
 from runwatch_hooks.step.user_numbers import UserNumbers
 from runwatch_hooks.watch import Loggable
 
-# Makes rows one at a time, although several threads and signal handlers may log. What is logged
-# while a row is being made, by another thread or by a signal handler that interrupts it, is queued
-# and made into a row afterwards. A row made in the middle of another would corrupt both.
-
 _PATIENCE_S: Final = 1.0
 """A row takes microseconds. If another thread hangs in one, training waits no longer than this."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Logged:
-    """Logged metrics that have yet to be made into a row."""
+    """Logged metrics that have yet to be made into a row.
+
+    Makes rows one at a time, although several threads and signal handlers may log. What is logged
+    while a row is being made, by another thread or by a signal handler that interrupts it, is
+    queued and made into a row afterwards. A row made in the middle of another would corrupt both.
+    """
 
     step: int
     segment: int

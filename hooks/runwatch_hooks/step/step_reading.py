@@ -54,15 +54,16 @@ class Reading:
     """Messages about what is watched instead of something else."""
 
 
-# The current step: which layers were read at which stage, and the metrics known so far. A gradient
-# is read at the first stage that it passes, and not again in the same step. If one row has several
-# gradients of a layer (a clip for each micro-batch, several steps of a critic), the last counts:
-# it is read again if it was written to since the clip or optimizer step after the reading.
-
-
 class OpenStep:
     """One step, from the end of a row to the end of the next. Slots are layers' indices in the
-    layout."""
+    layout.
+
+    The current step: which layers were read at which stage, and the metrics known so far. A
+    gradient is read at the first stage that it passes, and not again in the same step. If one row
+    has several gradients of a layer (a clip for each micro-batch, several steps of a critic), the
+    last counts: it is read again if it was written to since the clip or optimizer step after the
+    reading.
+    """
 
     def __init__(
         self,

@@ -161,9 +161,6 @@ def _count(tally: Tally, record: Record) -> None:
         tally.last_step = header.first_step + header.num_steps - 1
 
 
-# Sends the spools that earlier attempts of a run left behind. A trainer that was killed could not
-# send its last steps, and those are the most interesting ones.
-
 _PATIENCE_S: Final = 60.0
 _PAUSE_S: Final = 0.05
 """Between two frames, so that the current attempt is served first: a frame of one second's steps
@@ -172,7 +169,11 @@ takes no longer than this."""
 
 class FormerLives:
     """The spools of one rank's earlier attempts, in the same folder as its own. What cannot be sent
-    now stays for the next attempt, or for `runwatch sync`."""
+    now stays for the next attempt, or for `runwatch sync`.
+
+    Sends the spools that earlier attempts of a run left behind. A trainer that was killed could not
+    send its last steps, and those are the most interesting ones.
+    """
 
     def __init__(self, settings: UplinkSettings, own_spool: Path, rank: int) -> None:
         self._settings = settings

@@ -70,19 +70,19 @@ def _credentials(proxy: str) -> dict[str, str]:
     return dict(make_headers(proxy_basic_auth=pair))
 
 
-# Errors of requests to the service.
-#
-# UplinkError (RunwatchError)
-# ├── RetryLaterError      no service there, overloaded, or a reply that cannot be understood
-# ├── ForbiddenError       401, 403: the key is not valid for this run
-# └── RefusedError         any other 4xx: asking again would not help
-#     ├── StaleAttemptError    a newer attempt of the run has begun, or the run has ended
-#     ├── UnknownAttemptError  the service does not know the attempt's token
-#     └── UnknownLayoutError   the service does not know the frame's layout
-
-
 class UplinkError(RunwatchError):
-    """A request that did not succeed."""
+    """A request that did not succeed.
+
+    Errors of requests to the service.
+
+    UplinkError (RunwatchError)
+    ├── RetryLaterError      no service there, overloaded, or a reply that cannot be understood
+    ├── ForbiddenError       401, 403: the key is not valid for this run
+    └── RefusedError         any other 4xx: asking again would not help
+        ├── StaleAttemptError    a newer attempt of the run has begun, or the run has ended
+        ├── UnknownAttemptError  the service does not know the attempt's token
+        └── UnknownLayoutError   the service does not know the frame's layout
+    """
 
 
 class RetryLaterError(UplinkError):

@@ -24,17 +24,18 @@ from runwatch_hooks.uplink.service import Backoff
 from runwatch_hooks.uplink.stalls import StallWatch
 from runwatch_hooks.uplink.threads import Wakeup, yield_to_training
 
-# Records what is queued while the sender waits for a service that does not answer. A request may
-# take as long as its timeout, and a program may be killed meanwhile: what lies in the queue is
-# lost then, and what lies in the spool is not.
-
 log = OwnLog(__name__)
 
 _EVERY_S: Final = 1.0
 
 
 class StandIn:
-    """A thread that looks once a second whether the sender is held up, and records for it then."""
+    """A thread that looks once a second whether the sender is held up, and records for it then.
+
+    Records what is queued while the sender waits for a service that does not answer. A request may
+    take as long as its timeout, and a program may be killed meanwhile: what lies in the queue is
+    lost then, and what lies in the spool is not.
+    """
 
     def __init__(self, record: Callable[[], None]) -> None:
         self._record = record

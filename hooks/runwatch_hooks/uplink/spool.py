@@ -314,14 +314,14 @@ class Spool:
         segments.close()
 
 
-# Frames split into smaller ones because the service found them too large (413). The sequence
-# numbers that the service sees have no gaps: after a frame that became n pieces, all later numbers
-# increase by n - 1. Splits are written to disk before a piece is sent, so that a repetition, by
-# this process or by `sync`, sends the same bytes under the same numbers.
-
-
 class SplitLedger:
-    """Which records were split, and at which of their steps each piece begins."""
+    """Which records were split, and at which of their steps each piece begins.
+
+    Frames split into smaller ones because the service found them too large (413). The sequence
+    numbers that the service sees have no gaps: after a frame that became n pieces, all later
+    numbers increase by n - 1. Splits are written to disk before a piece is sent, so that a
+    repetition, by this process or by `sync`, sends the same bytes under the same numbers.
+    """
 
     def __init__(
         self, splits: Mapping[int, tuple[int, ...]], save: Callable[[Splits], None]
