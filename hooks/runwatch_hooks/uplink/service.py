@@ -59,7 +59,7 @@ _Message = TypeVar("_Message")
 
 class Service:
     """The calls for one attempt of a run, which its token proves to come from it. Every method
-    raises UplinkError, see `errors`."""
+    raises UplinkError."""
 
     def __init__(self, client: Client, run_id: RunId, token: str) -> None:
         self._client = client
