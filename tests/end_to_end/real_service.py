@@ -22,6 +22,14 @@ from runwatch_server.secret_files import admin_key_in
 NOBODY_IS_MISSED: Final = {"RUNWATCH_LOST_S": "3600"}
 """Runs that a test has sent have no trainer who goes on: a minute later they would be lost, and
 have an alert of it, and whether a test lasts a minute is the machine's doing."""
+BY_THE_CLOCK: Final = (
+    "ThroughputDrop",
+    "ThroughputCollapse",
+    "StepOverdue",
+    "PhaseOverdue",
+    "NoStep",
+)
+"""Judge how long steps took, which is the machine's doing too."""
 
 
 class RealService:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.end_to_end.real_service import RealService
+from tests.end_to_end.real_service import BY_THE_CLOCK, RealService
 from tests.end_to_end.trainer import Trainer, watched_by
 from tests.waiting import until
 
@@ -36,10 +36,6 @@ def stored_losses(service: RealService, environment: dict[str, str]) -> list[tup
     stored = list(zip(series["steps"], series["values"], strict=True))
     assert [step for step, _ in stored] == list(range(STEPS))
     return stored
-
-
-BY_THE_CLOCK = ("ThroughputDrop", "ThroughputCollapse", "StepOverdue", "PhaseOverdue", "NoStep")
-"""Judge how long steps took, and no two runs take equally long."""
 
 
 def alerts(service: RealService, environment: dict[str, str]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.end_to_end.real_service import NOBODY_IS_MISSED, RealService
+from tests.end_to_end.real_service import BY_THE_CLOCK, NOBODY_IS_MISSED, RealService
 from tests.end_to_end.trainer import bring_in, watched_by
 from tests.forking import TRAINER, fork
 from tests.waiting import LONGEST_S
@@ -47,7 +47,7 @@ def test_what_is_left_out_is_told_and_the_sound_twin_is_silent(
 
 
 def _alerts_of(kind: str, state: str, service: RealService, folder: Path) -> list[str]:
-    """The rules of a training's warnings and pages."""
+    """The rules of a training's warnings and pages, but for those of its speed."""
     spool = folder / f"spool-{state}"
     watched = watched_by(service, number=next(_NUMBERS))
     environment = {**os.environ, "RUNWATCH_SPOOL": str(spool), **watched}
@@ -56,4 +56,5 @@ def _alerts_of(kind: str, state: str, service: RealService, folder: Path) -> lis
     assert trained.wait(LONGEST_S) == 0, output.read_text()
     bring_in(spool, environment)  # what did not arrive in the ten seconds that a run's end waits
     found = service.judged_alerts(watched["RUNWATCH_RUN_ID"])
-    return [alert["rule"] for alert in found if alert["severity"] != "info"]
+    told = [alert["rule"] for alert in found if alert["severity"] != "info"]
+    return [rule for rule in told if rule not in BY_THE_CLOCK]
