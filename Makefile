@@ -1,7 +1,7 @@
 # What a person does with this checkout. Everything lives in .venv, made by the first command.
 #
 #   make demo     a small GPT goes wrong at step 500, and Runwatch brings it back (under two minutes)
-#   make test     the tests: units, real servers, real trainers (some eleven minutes on two cores)
+#   make test     the tests: units, real servers, real trainers (some seven minutes on two cores)
 #   make quick    of these, the ones that take no real processes
 #   make test-heavy  the rest: browsers, several ranks, other frameworks, replicas, faults
 #   make test-lowest  the quick tests of core and service with the oldest versions that are allowed
@@ -49,7 +49,7 @@ demo: $(STAMP)
 	@$(BIN)/runwatch demo $(DEMO_OPTIONS)
 
 test: $(STAMP)
-	@echo "==> Running the tests (some eleven minutes on two cores)"
+	@echo "==> Running the tests (some seven minutes on two cores)"
 	@$(PYTEST) -m "not heavy" $(TEST_OPTIONS)
 
 quick: $(STAMP)
